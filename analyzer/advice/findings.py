@@ -2,8 +2,8 @@
 
 Each rule looks for its sites, which is cheap. For rules with sites the model is asked once more, with the
 input that the rule makes of the launch's own: so the advice on a kernel costs one run of the model for each
-rule that applies, and none where none does. Where a rule knows that it can gain no more than 3 % of the cycles,
-that limit stands for the gain, and the model is not asked.
+rule that applies, and none where none does. Where a rule knows that it can gain no more than 3 % of the
+cycles, that limit stands for the gain, and the model is not asked.
 """
 
 from collections.abc import Callable, Sequence
@@ -56,18 +56,24 @@ def _make_finding(rule: Rule, result: ModelResult, sites: tuple[Site, ...], edit
         edit.note,
         _note_hit_rates(result, edit),
     ]
-    return _compose_finding(rule, result, sites, gain, "; ".join(note for note in notes if note))
+    basis = "; ".join(note for note in notes if note)
+    return _compose_finding(rule, result, sites, gain, basis, is_limit=False)
 
 
 def _make_limited_finding(rule: Rule, result: ModelResult, sites: tuple[Site, ...]) -> Finding:
     limit = sites[0].max_gain_share * result.prediction.cycles
-    return _compose_finding(
-        rule, result, sites, limit, f"an upper limit, so that {result.prediction.model} was not asked again"
-    )
+    basis = f"an upper limit, so that {result.prediction.model} was not asked again"
+    return _compose_finding(rule, result, sites, limit, basis, is_limit=True)
 
 
 def _compose_finding(
-    rule: Rule, result: ModelResult, sites: tuple[Site, ...], gain_cycles: float, basis: str
+    rule: Rule,
+    result: ModelResult,
+    sites: tuple[Site, ...],
+    gain_cycles: float,
+    basis: str,
+    *,
+    is_limit: bool,
 ) -> Finding:
     before = result.prediction.cycles
     return Finding(
@@ -78,12 +84,13 @@ def _compose_finding(
         other_rows=list_rows(sites[1:]),
         gain_cycles=gain_cycles,
         gain_share=gain_cycles / before if before else 0.0,
+        gain_is_limit=is_limit,
         gain_basis=basis,
     )
 
 
 def _note_hit_rates(result: ModelResult, edit: Edit) -> str:
-    """Return a remark where other numbers of CTAs on an SM would change the hit rates, which stay as they are."""
+    """Return a remark where an SM holds other numbers of CTAs, since hit rates stay as they are."""
     before, after = result.model_input, edit.model_input
     if before.cache_rates is None or before.occupancy.ctas_per_sm == after.occupancy.ctas_per_sm:
         return ""

@@ -1,14 +1,8 @@
-"""Accesses to local memory, told apart: spilled registers, and arrays that no register can hold.
+"""Executed accesses to local memory, told apart: spilled registers, and arrays that no register can hold.
 
-The stack frame of a thread begins at R1, the stack pointer of the CUDA ABI. Evidence:
-
-- a register that the compiler spills has a slot of its own at a constant offset, `[R1+0x10]`, to which the
-  code both stores and loads;
-- an array whose index is not a constant is accessed through a computed address, `[R7]`. Words that are only
-  stored, or only loaded, at constant offsets belong to such an array (its initial values, its results), or to
-  the arguments of a call where the code computes no address.
-
-Limits: words of an array that the code both stores and loads at constant offsets look like spills.
+Which words of the stack frame hold spilled registers, `analyzer/demand/stack_use.py` says. Where the code
+computes the address of some executed access, all accesses but those of spills belong to an array whose index
+is not a constant: its initial values and its results lie at constant offsets.
 """
 
 from collections.abc import Collection
@@ -16,13 +10,9 @@ from collections.abc import Collection
 import numpy as np
 from msgspec import Struct
 
-from analyzer.ir.module import InstructionForm
+from analyzer.demand.stack_use import list_slot_words, measure_stack_use
 from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace, Opcode, OpKind
-from analyzer.ir.operand import Address, DescriptorOperand, RegisterFile
 from analyzer.models.interface import ModelInput
-
-WORD_BYTES = 4
-_STACK_POINTER_INDEX = 1
 
 
 class FrameAccesses(Struct, frozen=True, eq=False):
@@ -30,11 +20,11 @@ class FrameAccesses(Struct, frozen=True, eq=False):
 
     spill_rows: tuple[int, ...]
     array_rows: tuple[int, ...]
-    slots_by_row: dict[int, frozenset[int]]  # offsets of the words that a row accesses at constant offsets
+    words_by_row: dict[int, frozenset[int]]  # of accesses at constant offsets
 
     def count_words(self, rows: Collection[int]) -> int:
         """Count the distinct words of the frame at constant offsets that some rows access."""
-        return len(frozenset[int]().union(*(self.slots_by_row.get(row, frozenset()) for row in rows)))
+        return len(frozenset[int]().union(*(self.words_by_row.get(row, frozenset()) for row in rows)))
 
 
 def find_frame_accesses(model_input: ModelInput) -> FrameAccesses:
@@ -42,21 +32,17 @@ def find_frame_accesses(model_input: ModelInput) -> FrameAccesses:
     kernel = model_input.kernel
     is_local = kernel.form_table.make_opcode_mask(_accesses_local_memory)[kernel.opcode_ids]
     rows = np.flatnonzero(is_local & (model_input.execution_counts > 0)).tolist()
-    slots = {row: _find_slots(kernel.decode_form(row)) for row in rows}
-    constant = {row: found for row, found in slots.items() if found is not None}
-    stored, loaded = (
-        frozenset[int]().union(
-            *(found for row, found in constant.items() if _is_store(model_input, row) is side)
-        )
-        for side in (True, False)
-    )
-    spilled = stored & loaded
-    spill_rows = tuple(row for row, found in constant.items() if found & spilled)
+    if not rows:
+        return FrameAccesses((), (), {})
+    words = {row: list_slot_words(kernel.decode_form(row)) for row in rows}
+    constant = {row: frozenset(found) for row, found in words.items() if found is not None}
+    spilled = measure_stack_use(kernel).spilled_words
+    spill_rows = tuple(row for row, found in constant.items() if found <= spilled)
     has_array = len(constant) < len(rows)
     return FrameAccesses(
         spill_rows=spill_rows,
         array_rows=tuple(row for row in rows if row not in spill_rows) if has_array else (),
-        slots_by_row=constant,
+        words_by_row=constant,
     )
 
 
@@ -78,8 +64,8 @@ def count_live_words(model_input: ModelInput, accesses: FrameAccesses) -> int:
             live = frozenset[int]().union(*(live_in[after] for after in cfg.successors[block]))
             most = max(most, len(live))
             for row in reversed(by_block[block]):
-                slots = accesses.slots_by_row[row]
-                live = live - slots if _is_store(model_input, row) else live | slots
+                words = accesses.words_by_row[row]
+                live = live - words if _is_store(model_input, row) else live | words
                 most = max(most, len(live))
             if live != live_in[block]:
                 live_in[block], changed = live, True
@@ -88,25 +74,6 @@ def count_live_words(model_input: ModelInput, accesses: FrameAccesses) -> int:
 
 def _is_store(model_input: ModelInput, row: int) -> bool:
     return model_input.kernel.find_opcode(row).kind is OpKind.STORE
-
-
-def _find_slots(form: InstructionForm) -> frozenset[int] | None:
-    """Return the offsets of the words at a constant distance from the stack pointer; None if computed."""
-    address = next((found for operand in form.operands if (found := _get_address(operand)) is not None), None)
-    if address is None or len(address.bases) != 1:
-        return None
-    base = address.bases[0]
-    if base.file is not RegisterFile.GENERAL or base.index != _STACK_POINTER_INDEX:
-        return None
-    n_bytes = max(WORD_BYTES, form.opcode.width_bytes)
-    first = address.offset // WORD_BYTES * WORD_BYTES
-    return frozenset(range(first, first + n_bytes, WORD_BYTES))
-
-
-def _get_address(operand: object) -> Address | None:
-    if isinstance(operand, DescriptorOperand):
-        return operand.address
-    return operand if isinstance(operand, Address) else None
 
 
 def _accesses_local_memory(opcode: Opcode) -> bool:

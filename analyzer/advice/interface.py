@@ -11,8 +11,8 @@ A rule is a module of `analyzer/advice/rules` with
 
 The gain of a rule is the difference between the cycles that the model predicts for the two inputs. It counts
 all sites of the rule together, and what limits the kernel then: to remove a cause that another one hides
-gains nothing. A rule that knows an upper limit of its gain says so (`Site.max_gain_share`), which saves a run of the
-model where the limit is small.
+gains nothing. A rule that knows an upper limit of its gain says so (`Site.max_gain_share`), which saves a
+run of the model where the limit is small.
 """
 
 from typing import Protocol
@@ -62,6 +62,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     other_rows: tuple[int, ...]  # of the other sites, the worst ones first
     gain_cycles: float  # at least 0; the upper limit where the model was not asked
     gain_share: float  # of the predicted cycles
+    gain_is_limit: bool  # the model was not asked: the gain is at most this
     gain_basis: str  # how the gain was found, and what it takes for granted
 
 

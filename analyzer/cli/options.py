@@ -51,13 +51,16 @@ class InputOptions(Struct, frozen=True, kw_only=True):
     jobs: int | None = None
 
     def load(self) -> "list[Program]":
-        """Read the inputs. Raises InputError or UsageError."""
+        """Read the inputs. Raises InputError, UsageError, or HardwareError for an unknown architecture."""
         from analyzer.frontend.arch_lookup import parse_arch
+        from analyzer.hardware.gpu_database import load_arch
         from analyzer.pipeline import attach_traces, load_all
 
         if self.res_usage and len(self.files) > 1:
             raise UsageError("--res-usage goes with one FILE")
         arch = parse_arch(self.arch) if self.arch else ""
+        if arch:
+            load_arch(arch)
         programs = [
             program
             for path in self.files
@@ -146,12 +149,6 @@ _ANALYSIS_OPTIONS: tuple[Decorator, ...] = (
         shell_complete=complete_files,
         help="Trace (.traceg, kernelslist.g) of a kernel in FILE; repeatable.",
     ),
-    click.option(
-        "--step-limit",
-        type=click.IntRange(min=1),
-        help=f"Steps of abstract execution before it says what it knows; "
-        f"{DEFAULT_STEP_LIMIT:,} unless given.",
-    ),
 )
 # For commands whose report lists warnings.
 strict_option = click.option("--strict", is_flag=True, help="Exit with 2 where the report has a warning.")
@@ -167,6 +164,12 @@ _KERNEL_OPTIONS: tuple[Decorator, ...] = (
     *LAUNCH_OPTIONS,
     click.option(
         "--trip", multiple=True, help="Loop trips: N for all unknown, ADDRESS=N or FILE:LINE=N for one."
+    ),
+    click.option(
+        "--step-limit",
+        type=click.IntRange(min=1),
+        help="Steps of abstract execution before it says what it knows, or gives up a trace; "
+        f"{DEFAULT_STEP_LIMIT:,} (40,000 of a trace) unless given.",
     ),
     click.option("--arch", help="Architecture of code that names none, such as a pasted loop: sm_90."),
     click.option(

@@ -35,6 +35,7 @@ class StackUse(Struct, frozen=True, kw_only=True):
     """Bytes of one thread."""
 
     frame_bytes: int
+    spilled_words: frozenset[int]  # of the frame that hold spilled registers, offsets from R1 in words
     spill_slot_bytes: int  # of the frame
     spill_store_bytes: int  # of all instructions
     spill_load_bytes: int
@@ -75,11 +76,18 @@ def measure_stack_use(kernel: Kernel) -> StackUse:
     spills = [one for one in accesses if spilled.issuperset(one.list_words())]
     return StackUse(
         frame_bytes=max(frame_bytes, kernel.resources.stack_bytes or 0),
+        spilled_words=spilled,
         spill_slot_bytes=_WORD_BYTES * len(spilled),
         spill_store_bytes=sum(one.width_bytes * one.n_instructions for one in spills if one.is_store),
         spill_load_bytes=sum(one.width_bytes * one.n_instructions for one in spills if not one.is_store),
         is_estimate=has_objects and bool(spilled),
     )
+
+
+def list_slot_words(form: InstructionForm) -> range | None:
+    """Return the words of the frame that an access to `[R1+offset]` touches; None for any other address."""
+    access = _read_slot_access(form, 1)
+    return None if access is None else access.list_words()
 
 
 def _find_spilled_words(accesses: list[_SlotAccess], *, has_objects: bool) -> frozenset[int]:

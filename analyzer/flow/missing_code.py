@@ -18,6 +18,8 @@ def format_missing_code(cfg: Cfg) -> tuple[str, ...]:
     ways = [_format_way(cfg, missing) for missing in cfg.missing_code]
     if not ways:
         return ()
+    if cfg.kernel.is_excerpt:
+        return ("a part of a kernel: what stands around it is not counted",)
     more = f" and {len(ways) - _MAX_SHOWN_WAYS} more" if len(ways) > _MAX_SHOWN_WAYS else ""
     return (f"the code is cut off: {', '.join(ways[:_MAX_SHOWN_WAYS])}{more}; what follows is not counted",)
 

@@ -18,6 +18,7 @@ from functools import partial
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from analyzer.frontend.instruction_decoder import FormDecoder, SassSyntaxError
 from analyzer.frontend.kernel_builder import KernelBuilder, TextInterner, build_kernel
@@ -58,6 +59,7 @@ class ListedFunction(Struct):
     name: str
     arch: str = ""
     line: int = 1
+    is_excerpt: bool = False  # a part of a function, which nothing names
     base_address: int = 0  # of the function where addresses and targets are absolute
     instructions: list[ListedInstruction] = field(default_factory=list)
     labels: list[tuple[str, int]] = field(default_factory=list)  # (name, row of the next instruction)
@@ -77,13 +79,15 @@ def build_listing_module(
     Raises InputError, with line, column and caret, for a text that is no instruction.
     """
     builder = _ListingBuilder(diagnostics)
-    kernels = [builder.begin_kernel(function) for function in functions if function.instructions]
+    listed = [function for function in functions if function.instructions]
+    kernels = [builder.begin_kernel(function) for function in listed]
     if not kernels:
         raise InputError(f"{path}: no instruction found", hint=LISTING_HINT)
     form_table = builder.build_form_table()
     annotations = builder.interner.branch_annotations
     built: tuple[Kernel, ...] = tuple(
-        build_kernel(kernel, form_table, annotations, (), {}) for kernel in kernels
+        replace(build_kernel(kernel, form_table, annotations, (), {}), is_excerpt=function.is_excerpt)
+        for kernel, function in zip(kernels, listed, strict=True)
     )
     return Module(
         path=path,

@@ -63,7 +63,7 @@ class _ListingParser:
         self.path, self.source_format = path, source_format
         self.arch = ""
         self.diagnostics = SassDiagnostics(path)
-        self.function = ListedFunction(name)
+        self.function = ListedFunction(name, is_excerpt=source_format is SourceFormat.LISTING)
         self.functions = [self.function]
         self.is_named = False
 
@@ -113,12 +113,13 @@ class _ListingParser:
         if not self.function.instructions:
             self.function.arch = self.arch
 
-    def _begin_function(self, name: str, line: int) -> None:
+    def _begin_function(self, name: str, line: int, *, is_excerpt: bool = False) -> None:
         """Begin a function, or name the current one if it has no instruction yet."""
         if self.function.instructions:
             self.function = ListedFunction(name, self.arch)
             self.functions.append(self.function)
         self.function.name, self.function.line, self.is_named = name, line, True
+        self.function.is_excerpt = is_excerpt
 
     def _parse_label(self, number: int, line: str) -> bool:
         label = parse_label(line.strip().encode()).decode()
@@ -129,7 +130,7 @@ class _ListingParser:
         if label.startswith(_TEXT_LABEL):
             self._begin_function(label.removeprefix(_TEXT_LABEL), number)
         elif is_signature or is_first:
-            self._begin_function(label, number)
+            self._begin_function(label, number, is_excerpt=not is_signature)
         self.function.labels.append((label, len(self.function.instructions)))
         return True
 

@@ -237,6 +237,7 @@ class Kernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     source_line_ids: IdArray | None = None  # [n], into `source_lines`; -1 if unknown
     source_lines: tuple[SourceLine, ...] = ()
     is_entry: bool = True  # False for a device function
+    is_excerpt: bool = False  # a part of a function, such as a loop pasted from a listing
     # From the binary or files beside the dump; None if nothing says.
     parameters: tuple[Parameter, ...] | None = None  # by ordinal
     parameter_base: int | None = None  # offset of the first parameter in constant bank 0

@@ -7,7 +7,11 @@ from msgspec import Struct
 from analyzer.demand.register_count import add_register_count
 from analyzer.execution.acceleration.branch_decisions import BranchDecider
 from analyzer.execution.sampling.launch_preparation import prepare_launch
-from analyzer.execution.traces.launch_recording import build_guard_table, record_launch
+from analyzer.execution.traces.launch_recording import (
+    DEFAULT_RECORDED_STEPS,
+    build_guard_table,
+    record_launch,
+)
 from analyzer.execution.traces.trace_recorder import TraceRecorder, make_trace_header
 from analyzer.flow.missing_code import format_missing_code
 from analyzer.ir.trace import Trace
@@ -48,7 +52,13 @@ def trace_kernel(
     branch_decider = BranchDecider(prepared.compiled, options.trip_rules, options.branch_rules)
     recorder = TraceRecorder(loaded.cfg, header)
     recorded = record_launch(
-        prepared.compiled, prepared.image, prepared.shape, branch_decider, recorder, n_ctas
+        prepared.compiled,
+        prepared.image,
+        prepared.shape,
+        branch_decider,
+        recorder,
+        n_ctas,
+        options.step_limit or DEFAULT_RECORDED_STEPS,
     )
     trace = recorder.build_trace(loaded.name)
     notes = [*prepared.image.assumptions, *format_missing_code(loaded.cfg)]

@@ -23,7 +23,7 @@ def make_advice_list(kernel: KernelReport) -> RenderableType:
     for number, entry in enumerate(shown, start=1):
         lines += _make_finding_lines(number, entry)
     if minor:
-        names = ", ".join(f"{entry.rule} {entry.gain_share:.1%}{_format_place(entry)}" for entry in minor)
+        names = ", ".join(f"{entry.rule} {_format_share(entry)}{_format_place(entry)}" for entry in minor)
         lines.append(Padding(Text(f"found too, but gains less: {names}", style="dim"), (0, 0, 0, 2)))
     return Group(*lines)
 
@@ -37,6 +37,10 @@ def _make_finding_lines(number: int, entry: AdviceEntry) -> list[RenderableType]
         *(Padding(Text(detail), (0, 0, 0, 5)) for detail in details),
         Padding(Text(f"gain: {entry.gain_basis}", style="dim"), (0, 0, 0, 5)),
     ]
+
+
+def _format_share(entry: AdviceEntry) -> str:
+    return f"at most {entry.gain_share:.1%}" if entry.gain_is_limit else f"{entry.gain_share:.1%}"
 
 
 def _format_place(entry: AdviceEntry) -> str:

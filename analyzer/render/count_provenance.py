@@ -34,7 +34,7 @@ def _describe_cause(kernel: KernelReport) -> str:
     if kernel.counts.provenance == "unknown":
         return ", execution did not come to the end"
     if kernel.missing_code:
-        return ": the code is cut off"
+        return ": a part of the code is missing"
     if kernel.counts.is_sample:
         return " rest on a sample of the grid"
     return " hang on calls of functions that the input does not have"
@@ -54,7 +54,7 @@ def make_unknown_line(kernel: KernelReport) -> Text | None:
     lines = list(kernel.missing_code)
     if kinds:
         lines.append(f"{', '.join(kinds)} unknown" + (f": give {', '.join(options)}" if options else ""))
-    return Text("; ".join(lines), style="bold yellow") if lines else None
+    return Text("\n".join(lines), style="bold yellow") if lines else None
 
 
 def _describe_static_counts(kernel: KernelReport) -> str:

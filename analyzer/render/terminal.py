@@ -35,6 +35,7 @@ _FULL_BAR_CELLS = 30
 _TRANSFER_WARNING = (
     "NOT NATIVE: {arch} code is priced instruction by instruction on {gpus}, where it does not run"
 )
+_UNKNOWN_ARCH_WARNING = "ARCHITECTURE UNKNOWN: the code is taken as it is to {gpus}; --arch names it"
 _MAX_NAME_CHARS = 600
 _MAX_NAMED_TRANSFERS = 4
 _PLAIN_WIDTH_CELLS = 120
@@ -197,7 +198,12 @@ def _make_kernel_section(kernel: KernelReport, options: TextOptions) -> Renderab
         many = len(transferred) > _MAX_NAMED_TRANSFERS
         gpus = f"the {len(transferred)} GPUs marked (transferred)" if many else ", ".join(transferred)
         parts.append(
-            Text(_TRANSFER_WARNING.format(arch=kernel.architecture or "this", gpus=gpus), style="bold yellow")
+            Text(
+                (_TRANSFER_WARNING if kernel.architecture else _UNKNOWN_ARCH_WARNING).format(
+                    arch=kernel.architecture, gpus=gpus
+                ),
+                style="bold yellow",
+            )
         )
     parts += [Text(line, style="red") for line in _format_refusals(kernel)]
     parts.append(make_counts_line(kernel))

@@ -296,6 +296,9 @@ class AdviceEntry(Struct, frozen=True, kw_only=True):
     action: Annotated[str, Meta(description="What to do.")]
     gain_cycles: float
     gain_share: Annotated[float, Meta(description="Share of the cycles of the first prediction.")]
+    gain_is_limit: Annotated[
+        bool, Meta(description="The model was not asked, since the gain is at most this, below 3 %.")
+    ]
     gain_basis: Annotated[str, Meta(description="How the gain was found, and what it takes for granted.")]
     address: Annotated[int | None, Meta(description="Worst instruction; null for the kernel as a whole.")]
     opcode: str

@@ -71,16 +71,22 @@ def make_refused_gpu_warnings(kernels: Sequence[KernelReport]) -> Iterator[Warni
 def make_cut_off_warnings(
     modules: Sequence[Module], reports: Sequence[KernelReport]
 ) -> Iterator[WarningEntry]:
-    """Yield a warning for each kernel of whose code a part is missing."""
-    paths = {(kernel.name, kernel.arch, kernel.line): module.path for module in modules for kernel in module}
+    """Yield a warning for each kernel of whose code a part is missing, unless it was given as a part."""
+    paths = {
+        (kernel.name, kernel.arch, kernel.line): module.path
+        for module in modules
+        for kernel in module
+        if not kernel.is_excerpt
+    }
     found = dict.fromkeys(
         (
             report.demangled,
             sentence,
-            paths.get((report.name, report.architecture, report.line), ""),
+            paths[key],
             report.line,
         )
         for report in reports
+        if (key := (report.name, report.architecture, report.line)) in paths
         for sentence in report.missing_code
     )
     for name, sentence, path, line in found:

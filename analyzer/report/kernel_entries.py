@@ -146,11 +146,13 @@ def make_prediction_entry(
 
 
 def _make_transfer_notes(model_input: ModelInput) -> tuple[str, ...]:
-    note = (
-        f"{model_input.kernel.arch} code taken instruction by instruction to {model_input.gpu.file.arch}: "
-        "it does not run there, and a compiler would write other code"
+    arch, target = model_input.kernel.arch, model_input.gpu.file.arch
+    if not arch:
+        return (f"architecture not known: the code is taken to be {target} code",)
+    return (
+        f"{arch} code taken instruction by instruction to {target}: it does not run there, and a compiler "
+        "would write other code",
     )
-    return (note,)
 
 
 def _make_verification_notes(model_input: ModelInput) -> tuple[str, ...]:
@@ -175,6 +177,7 @@ def _make_advice_entries(analysis: KernelAnalysis) -> tuple[AdviceEntry, ...]:
             action=finding.action,
             gain_cycles=finding.gain_cycles,
             gain_share=finding.gain_share,
+            gain_is_limit=finding.gain_is_limit,
             gain_basis=finding.gain_basis,
             address=None if finding.row is None else int(kernel.addresses[finding.row]),
             opcode="" if finding.row is None else kernel.find_opcode(finding.row).mnemonic,

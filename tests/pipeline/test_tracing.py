@@ -88,7 +88,12 @@ def facts(loaded: LoadedKernel, profile: ExecutionProfile, guessed: frozenset[in
             (c.n_warps, c.block_counts.tolist(), c.block_active_lanes.tolist()) for c in profile.warp_classes
         ),
         "accesses": [
-            replace(access, provenance=Provenance.EXACT, **(NOTHING if access.row in guessed else {}))
+            replace(
+                access,
+                provenance=Provenance.EXACT,
+                address_provenance=Provenance.EXACT,
+                **(NOTHING if access.row in guessed else {}),
+            )
             for access in profile.accesses
             if access.requests and not is_shared_side(loaded, access.row, access.space)
         ],
@@ -104,6 +109,7 @@ NOTHING = {
     "unique_bytes": None,
     "table_bytes": None,
     "first_touch_share": 1.0,
+    "missing_inputs": (),
 }
 
 
@@ -215,11 +221,13 @@ def test_packed_traces_and_lists_are_analyzed(pack: object, tmp_path: Path, caps
     assert callable(pack)
     packed = tmp_path / "kernel-1.traceg.packed"
     packed.write_bytes(pack(Path(VECTOR_ADD).read_bytes()))
-    assert report_of(capsys, str(packed)) == report_of(capsys, VECTOR_ADD)
+    plain = report_of(capsys, VECTOR_ADD)
+    assert report_of(capsys, str(packed)) == {**plain, "input": str(packed)}
     listing = tmp_path / "kernelslist.g"
     (tmp_path / "kernel-1.traceg").write_bytes(Path(LOOP).read_bytes())
     listing.write_text("MemcpyHtoD,0x00007f0000000000,64\nkernel-1.traceg\n")
-    assert report_of(capsys, str(listing)) == report_of(capsys, LOOP)
+    listed = report_of(capsys, str(listing))
+    assert listed == {**report_of(capsys, LOOP), "input": listed["input"]}
 
 
 def test_a_trace_is_annotated(capsys: Capture) -> None:

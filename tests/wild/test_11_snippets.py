@@ -114,6 +114,19 @@ def test_a_loop_alone_is_a_loop(tmp_path: Path, capsys: Capture, text: str) -> N
     assert trips == [16, 100]
 
 
+def test_a_part_of_a_kernel_is_not_called_cut_off(capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "loop.sass"
+    path.write_text("\n".join(f"/*{address:04x}*/ {text} ;" for address, text in LOOP))
+    assert run(["analyze", str(path), "--arch", "sm_90", "--gpu", "h100", "--format", "json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    (kernel,) = report["kernels"]
+    assert kernel["missing_code"] == ["a part of a kernel: what stands around it is not counted"]
+    assert kernel["counts"]["provenance"] != "exact"
+    assert [each["code"] for each in report["warnings"]] == []
+    assert run(["analyze", str(path), "--gpu", "h100"]) == 0
+    assert "ARCHITECTURE UNKNOWN" in capsys.readouterr().out
+
+
 def test_a_loop_alone_is_executed(capsys: Capture) -> None:
     """Registers that nothing sets are unknown, so --trip decides here too."""
     options = ["--arch", "sm_90", "--grid", "4", "--block", "64", "--trip", "50", "--format", "json"]
@@ -156,6 +169,7 @@ def test_trace_takes_the_architecture(tmp_path: Path, capsys: Capture) -> None:
         (DUMP, "sm_80", "is sm_90 code"),
         (FOLDER / "total_90_raw.txt", "sm_100", "is sm_90 code"),
         (DUMP, "sm_61", "before sm_70"),
+        (DUMP, "sm_999", "no figures for architecture sm_999"),
         (DUMP, "hopper", "no architecture"),
         (DUMP, "sm_", "no architecture"),
     ],

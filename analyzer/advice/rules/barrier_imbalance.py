@@ -36,8 +36,8 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
         return ()
     message = (
         f"stall barrier {share:.0%}: the busiest warp of a CTA executes {work.max() / work.mean():.3g} times "
-        "as many instructions as the mean one, and the others wait for it; work spread evenly takes time too, so "
-        "that the gain is less than the stall"
+        "as many instructions as the mean one, and the others wait for it; the gain is less than the stall, "
+        "since evenly spread work takes its time too"
     )
     return tuple(Site(row, message) for row in rows)
 

@@ -46,7 +46,7 @@ def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
 
 
 def _count_work(model_input: ModelInput) -> tuple[FloatArray, FloatArray]:
-    """Count the instructions of a warp of each class, [class], and its warps at each place, [class, place]."""
+    """Count the instructions of one warp of each class, [class], and its warps by place, [class, place]."""
     profile = model_input.profile
     if profile is None or not profile.warp_classes:
         return np.zeros(0), np.zeros((0, 0))
@@ -66,10 +66,8 @@ def _count_warps_by_place(classes: tuple[WarpClass, ...]) -> FloatArray:
 def _average_by_place(classes: tuple[WarpClass, ...]) -> tuple[WarpClass, ...]:
     """Return one class for each place of a CTA, with the mean counts of the warps there."""
     warps = _count_warps_by_place(classes)
-    counts, lanes = (
-        np.stack([table(one) for one in classes]).astype(np.float64)
-        for table in (lambda one: one.block_counts, lambda one: one.block_active_lanes)
-    )
+    counts = np.stack([one.block_counts for one in classes]).astype(np.float64)
+    lanes = np.stack([one.block_active_lanes for one in classes]).astype(np.float64)
     found = []
     for place in np.flatnonzero(warps.sum(axis=0) > 0).tolist():
         shares = warps[:, place] / warps[:, place].sum()

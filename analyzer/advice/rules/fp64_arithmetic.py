@@ -8,7 +8,7 @@ from msgspec.structs import astuple, replace
 from analyzer.advice.edited_input import edit_input
 from analyzer.advice.interface import Edit, Site, list_rows
 from analyzer.advice.removed_rows import PURE_KINDS, find_dead_rows, without_rows
-from analyzer.demand.opcode_costs import PIPE_INDEX, OpcodeCosts
+from analyzer.demand.opcode_costs import OpcodeCosts
 from analyzer.flow.def_use import DefUseChains
 from analyzer.hardware.gpu import find_sched_timing
 from analyzer.ir.opcode import Opcode, OpKind, Semantics
@@ -20,6 +20,7 @@ NAME = "fp64-arithmetic"
 ACTION = "write constants with f (0.5f), and call the functions of single precision (sqrtf)"
 _TYPES = ("F64", "F32")
 _ENDING = frozenset({Semantics.FLOAT_TO_INT, Semantics.INT_COMPARE, Semantics.DOUBLE_COMPARE})
+_WORD_KINDS = frozenset({OpKind.INTEGER, OpKind.MOVE, OpKind.HALF, OpKind.FLOAT})  # HFMA2 sets constants
 _CONTROL_KINDS = frozenset({OpKind.BRANCH, OpKind.CALL, OpKind.RETURN, OpKind.CONTROL, OpKind.EXIT})
 
 
@@ -55,16 +56,33 @@ def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
         if _get_types(kernel.find_opcode(near)) is not None
     }
     edited = edit_input(model_input, costs=_make_single_precision(model_input, ids))
-    removed = conversions | find_dead_rows(model_input.cfg, ())
+    removed = conversions | _find_word_moves(model_input, chains, rows) | find_dead_rows(model_input.cfg, ())
     return Edit(without_rows(edited, removed), note="single-precision instructions in their place")
+
+
+def _find_word_moves(model_input: ModelInput, chains: DefUseChains, rows: Collection[int]) -> frozenset[int]:
+    """Return the moves and additions on the words of these doubles and of their constants."""
+    kernel = model_input.kernel
+    near = {one for row in rows for one in chains.producers(row) | chains.consumers(row)} - set(rows)
+    return frozenset(
+        one
+        for one in near
+        if kernel.find_opcode(one).kind in _WORD_KINDS
+        and kernel.find_opcode(one).semantics is not Semantics.INT_COMPARE
+        and chains.consumers(one)
+        and all(
+            reader in rows or kernel.find_opcode(reader).semantics is Semantics.INT_COMPARE
+            for reader in chains.consumers(one)
+        )
+    )
 
 
 def _find_accidental_rows(model_input: ModelInput) -> frozenset[int]:
     """Return double-precision rows some of whose operands were single, and whose results become so.
 
     A result may pass through other instructions that write registers (the steps of a square root move its
-    words, and test its exponent), and may end in a comparison or an integer. Rows whose results end elsewhere,
-    such as in memory, are meant.
+    words, and test its exponent), and may end in a comparison or an integer. Rows whose results end
+    elsewhere, such as in memory, are meant.
     """
     kernel, chains, counts = model_input.kernel, DefUseChains(model_input.cfg), model_input.execution_counts
     doubles = kernel.form_table.make_opcode_mask(_is_double)[kernel.opcode_ids].tolist()
@@ -115,12 +133,16 @@ def _get_types(opcode: Opcode) -> tuple[str, str] | None:
 
 
 def _make_single_precision(model_input: ModelInput, ids: Collection[int]) -> OpcodeCosts:
-    """Return costs in which some opcodes have those of FFMA."""
+    """Return costs in which some opcodes have those of FFMA.
+
+    They stay on their own pipe, at the rate of all FP32 pipes: on those the pairs of registers that they name
+    would count at the ports of the register file.
+    """
     timing = find_sched_timing(model_input.arch, SchedClass.FP32)
+    n_pipes = 1 if timing.alternate_pipe is None else 2
     values = {
-        "pipe": PIPE_INDEX[timing.pipe],
-        "alternate_pipe": -1 if timing.alternate_pipe is None else PIPE_INDEX[timing.alternate_pipe],
-        "issue_cycles": timing.issue_cycles.value,
+        "alternate_pipe": -1,
+        "issue_cycles": timing.issue_cycles.value / n_pipes,
         "latency_cycles": timing.latency_cycles.value,
         "is_long_scoreboard": timing.completion is Completion.LONG_SCOREBOARD,
     }

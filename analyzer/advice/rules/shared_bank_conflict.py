@@ -9,12 +9,13 @@ import math
 from analyzer.advice.ideal_accesses import SHARED_SPACES, count_ideal_wavefronts, with_ideal_wavefronts
 from analyzer.advice.interface import Edit, Site, list_rows
 from analyzer.execution.profile.execution_profile import MemoryAccess
-from analyzer.ir.opcode import OpKind
+from analyzer.ir.opcode import ATOMIC_KINDS, OpKind
 from analyzer.models.model_result import ModelResult
 
 NAME = "shared-bank-conflict"
 ACTION = "pad the rows of the array, or swizzle its columns, so that the lanes of a warp meet different banks"
 _MIN_EXCESS = 1.25
+_ATOMIC_HINT = " (an atomic: lanes on one word count too, so give warps or lanes copies of their own)"
 _LIMIT_FACTOR = 2.0  # CTAs of unequal work, and waits at barriers for a warp with conflicts
 
 
@@ -36,7 +37,8 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
             access.row,
             f"{(access.wavefronts or 0) / ideal:.3g}-way bank conflict: "
             f"{(access.wavefronts or 0) / access.requests:.3g} wavefronts/request, "
-            f"{ideal / access.requests:.3g} ideal",
+            f"{ideal / access.requests:.3g} ideal"
+            + (_ATOMIC_HINT if kernel.find_opcode(access.row).kind in ATOMIC_KINDS else ""),
             limit,
         )
         for _, access, ideal in found
@@ -44,7 +46,7 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
 
 
 def _limit_gain_share(result: ModelResult, excess_wavefronts: float) -> float:
-    """Return the share of the cycles in which the busiest SM does nothing but these wavefronts, twice over."""
+    """Return twice the share of the cycles that these wavefronts take on the busiest SM."""
     model_input = result.model_input
     busiest = math.ceil(model_input.grid_ctas / model_input.gpu.sm_count) / max(1, model_input.grid_ctas)
     each = model_input.arch.memory.shared_pass_cycles.value

@@ -538,8 +538,8 @@ class _KernelCompiler:
         )
 
 
-# What an external call may change: all but R1, R2, R16 to R19, R22 on and UR36 on, in which ptxas keeps values
-# across calls of functions that it does not see (sm_75 to sm_120).
+# What an external call may change: all but R1, R2, R16 to R19, R22 on and UR36 on, in which ptxas keeps
+# values across calls of functions that it does not see (sm_75 to sm_120).
 _CALL_CLOBBERED_SLOTS = (
     *(0, 3, *range(4, 16), 20, 21),
     *range(UNIFORM_REGISTER_BASE, UNIFORM_REGISTER_BASE + 36),

@@ -8,8 +8,9 @@ The rules ("barrier", PTX ISA):
 3. BAR.RED waits too, and reduces a predicate over the threads that came: in how many it is true, whether in
    all, whether in any. B2R.RESULT reads the last such result of its thread, so it is kept like a register.
 
-Invariant: a result is known only if it is the same for all values of what is unknown: predicates, threads that
-come or have ended on an assumption, threads that came in another way (BAR.SYNC) or in too great a number.
+Invariant: a result is known only if it is the same for all values of what is unknown: predicates,
+threads that come or have ended on an assumption, threads that came in another way (BAR.SYNC) or in too great
+a number.
 
     BAR.RED.POPC 0x0, P0      8 warps, P0 true in 115 lanes: each thread then reads 115
     B2R.RESULT R0
@@ -307,7 +308,7 @@ class CtaBarriers:
         values: IntArray,
         origins: UnknownOrigins,
     ) -> None:
-        """Write the results of their CTAs to the registers of groups; what a barrier does not give is unknown.
+        """Write the results of their CTAs to the registers of groups; what no barrier gives is unknown.
 
         codes, values, origins: see `_reduce`.
         """

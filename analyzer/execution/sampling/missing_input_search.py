@@ -54,7 +54,7 @@ class MissingInputSearch(Struct, frozen=True, eq=False, dict=True):
         return DefUseChains(self.kernel.cfg)
 
     def _find_fill(self, exit_row: int, owner: Allocation) -> str | None:
-        """Return `fill:N` with the type of the elements that bound a loop; None if one number decides nothing."""
+        """Return `fill:N` with the type of the elements that bound a loop; None if no one number decides."""
         bounds = find_bound_loads(self._chains, exit_row)
         own = [load for load in bounds if self._find_loaded_allocation(load.row) is owner]
         if len(own) > 1:

@@ -52,8 +52,11 @@ from analyzer.isa.register_operands import PREDICATE_BASE, is_partial_predicate_
 from analyzer.text.errors import UsageError
 
 _MAX_BATCH_WARPS = 4096
-_STEP_LIMIT = 100_000  # as of an analysis; what takes more is mostly a loop whose bound is wrong
-_SHORTEN_HINT = "--trip gives loops an end, --ctas N records the first N thread blocks alone"
+DEFAULT_RECORDED_STEPS = 40_000  # some seconds; to record a step takes several times as long as to execute it
+_SHORTEN_HINT = (
+    "--trip gives loops an end, --ctas N records the first N thread blocks alone, "
+    "--step-limit N allows more steps for 4,096 warps"
+)
 
 
 class GuardTable(Struct, frozen=True, eq=False):
@@ -346,10 +349,12 @@ def record_launch(
     branch_decider: BranchDecider,
     recorder: ExecutionRecorder,
     n_ctas: int | None = None,
+    step_limit: int = DEFAULT_RECORDED_STEPS,
 ) -> RecordingSummary:
     """Execute a grid, or its first `n_ctas` CTAs, and report to a recorder.
 
-    Raises UsageError if execution does not end within the step limit.
+    step_limit: steps of the warps that are executed together, at most 4,096; what takes more is mostly a loop
+    whose bound is wrong. Raises UsageError if execution does not end within it.
     """
     count = min(shape.grid.count, n_ctas or shape.grid.count)
     size = limit_ctas_by_memory(kernel, shape, _MAX_BATCH_WARPS // shape.warps_per_cta)
@@ -357,7 +362,7 @@ def record_launch(
     for first in range(0, count, size):
         numbers = np.arange(first, min(count, first + size), dtype=np.int64)
         batch = CtaBatch(kernel, image, shape, numbers, np.ones(len(numbers)))
-        machine = RecordingMachine(kernel, batch, branch_decider, recorder, Budget(_STEP_LIMIT))
+        machine = RecordingMachine(kernel, batch, branch_decider, recorder, Budget(step_limit))
         machine.start()
         try:
             machine.run()

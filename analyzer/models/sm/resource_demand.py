@@ -295,8 +295,8 @@ def _compute_extra_load_store_cycles(
     )
     passes, share = _count_load_passes(model_input)
     by_passes = np.where(passes > 0, _compute_pass_cycles(base, passes, phases, more) * share, by_bytes)
-    # An LDGSTS neither returns data to registers nor waits for its lines, and its issue cycles include a write
-    # without conflicts.
+    # An LDGSTS neither returns data to registers nor waits for its lines, and its issue cycles include its
+    # write without conflicts.
     conflicts = np.maximum(moved.shared_bytes / WAVEFRONT_BYTES - phases, 0.0) * more
     extra = np.where(_mask_ldgsts(model_input), conflicts, shared + np.maximum(by_lines, by_passes))
     extra[_list_copy_engine_rows(model_input)] = 0.0
