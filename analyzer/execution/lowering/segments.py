@@ -244,7 +244,7 @@ class CompiledKernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def header_ranks(self) -> Mapping[int, tuple[int, int]]:
-        """Rank of each loop header, after all blocks of its loop: no warp runs an iteration ahead of others."""
+        """Rank of each loop header, after all blocks of its loop: no warp runs ahead of others."""
         segments, first = self.segments, self.entry_segments
         return {
             header: (max(segments[first[block]].rank[0] for block in loop.blocks), _LAST_RANK)
