@@ -109,11 +109,17 @@ def test_real_kernels_are_left_as_often_as_entered(path: Path) -> None:
 
 
 def test_straight_code_runs_once_and_is_exact() -> None:
-    cfg = build_cfg(read_kernel("triton/sm_80/softmax.sass"))
-    counts, _ = counted(cfg)
+    counts, _ = counted(build_cfg(parse_lines("MOV R1, R2", "BAR.SYNC 0x0", "MOV R3, R4", "EXIT")))
     assert set(counts.per_warp) == {1.0}
     assert counts.provenance is Provenance.EXACT
     assert counts.assumptions == ()
+
+
+def test_a_guarded_exit_is_assumed_not_to_be_taken() -> None:
+    counts, _ = counted(build_cfg(read_kernel("triton/sm_80/softmax.sass")))
+    assert set(counts.per_warp) == {1.0}
+    assert counts.provenance is Provenance.ASSUMED
+    assert counts.assumptions == ("conditional exits and returns not taken: 1",)
 
 
 def test_two_arms_share_the_flow() -> None:
