@@ -16,7 +16,7 @@ from analyzer.text.errors import UsageError
         "warplens whatif traces/cuda/sm_80/report16.sass -g a100 -k saxpy \\",
         "    --grid 4096 --block 256 --set dram=x2",
         "warplens whatif traces/cuda/sm_80/report16.sass -g a100 -k matmul_tiled \\",
-        "    --grid 64,64 --block 16,16 --sweep sms=54:108:27 --no-elasticity",
+        "    --grid 16,16 --block 16,16 --arg 3=256 --sweep sms=54:108:27 --no-elasticity",
     )
 )
 @input_options

@@ -12,7 +12,7 @@ from msgspec import Struct
 from analyzer.models.interface import ModelInput
 from analyzer.models.model_result import ModelResult
 
-_MIN_TAIL_SHARE = 0.01  # a tail that cannot cost more is not worth another run of the model
+_MIN_TAIL_SHARE = 0.05  # a tail that cannot cost more is not worth another run of the model
 
 
 class Wave(Struct, frozen=True):
@@ -37,8 +37,8 @@ def split_into_waves(model_input: ModelInput) -> tuple[Wave, ...]:
 def measure_tail_share(result: ModelResult) -> float | None:
     """Return the share of a launch's time that its last, partly filled wave costs.
 
-    None where the grid is not known or the model does not say what another grid takes; 0 where the last wave
-    is full or cannot cost 1 %. A grid of less than one wave is compared with one of equally many CTAs on
+    None where the grid is not known, the model does not say what another grid takes, or the last wave cannot
+    cost 5 %; 0 where it is full. A grid of less than one wave is compared with one of equally many CTAs on
     every SM, and has no tail where SMs have at most one.
     """
     model_input, scaling = result.model_input, result.sm_scaling
@@ -48,8 +48,10 @@ def measure_tail_share(result: ModelResult) -> float | None:
     step = slots if ctas >= slots else 1
     balanced_ctas = math.floor(ctas / step) * step
     largest_share = 1.0 - ctas / (math.ceil(ctas / step) * step)
-    if not balanced_ctas or largest_share < _MIN_TAIL_SHARE or result.prediction.cycles <= 0:
+    if not balanced_ctas or not largest_share or result.prediction.cycles <= 0:
         return 0.0
+    if largest_share < _MIN_TAIL_SHARE:
+        return None
     even_cycles = scaling.predict_balanced_cycles(balanced_ctas) * ctas / balanced_ctas
     share = (scaling.busy_cycles - even_cycles) / result.prediction.cycles
     return min(max(share, 0.0), largest_share)

@@ -260,7 +260,7 @@ class PredictionEntry(PredictionFigures, frozen=True, kw_only=True):
         float | None,
         Meta(
             description="Share of the time that the last, partly filled wave of CTAs costs, against the same "
-            "work spread evenly over the SMs; 0 where it cannot cost 1 %; null where not known."
+            "work spread evenly over the SMs; null where it cannot cost 5 %, or is not known."
         ),
     ] = None
     speed_of_light: SpeedOfLightEntry | None = None

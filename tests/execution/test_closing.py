@@ -60,7 +60,7 @@ def said(profile: ExecutionProfile) -> tuple[object, ...]:
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(name=st.sampled_from(LOOPS), seed=st.integers(0, 10_000), arch=st.sampled_from(ARCHS))
 @example(name="gotos", seed=5, arch=120)  # an inner loop is entered in iterations taken at once
 @example(name="dynamic_shared", seed=1, arch=75)  # shared memory begins at zero
@@ -108,7 +108,7 @@ def test_a_grid_is_cut_where_its_shared_memory_takes_too_much_room(
     assert batches == [7, 2, 2, 2, 1]
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     name=st.sampled_from(GRIDS),
     seed=st.integers(0, 10_000),

@@ -45,7 +45,7 @@ def test_counts_are_those_of_the_oracle(arch: int, name: str) -> None:
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("name", BUFFERED)
 def test_what_is_exact_without_buffers_is_so_whatever_they_hold(arch: int, name: str) -> None:
-    for seed in range(3):
+    for seed in range(1 if name == "doubtful_call" else 3):  # which takes most of a minute each time
         launch = make_seeded_launch(name, seed)
         profile = run_machine(arch, launch, with_buffers=False)
         assert profile.provenance is not Provenance.EXACT
