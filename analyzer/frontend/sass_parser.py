@@ -288,7 +288,9 @@ class _SassParser:
     def _build_module(self) -> Module:
         self._check_has_code()
         if not self.kernels and not self.arch:
-            raise InputError(f"{self.path}: no kernel found, only tables or headers without code", hint=HINT_DUMP)
+            raise InputError(
+                f"{self.path}: no kernel found, only tables or headers without code", hint=HINT_DUMP
+            )
         form_table = FormTable(
             texts=tuple(self.interner.texts),
             opcode_ids=np.array(self.interner.opcode_ids, dtype=np.int32),

@@ -114,7 +114,9 @@ USAGE = "Resource usage:\n" + " Function k:\n  REG:8 STACK:0 SHARED:0 LOCAL:0\n"
 CODE = "\tcode for sm_80\n\t\tFunction : k\n        /*0000*/                   EXIT ;\n"
 
 
-@pytest.mark.parametrize(("text", "says"), [(TABLES, "tables or headers without code"), (USAGE, "resource usage")])
+@pytest.mark.parametrize(
+    ("text", "says"), [(TABLES, "tables or headers without code"), (USAGE, "resource usage")]
+)
 def test_code_behind_long_tables_is_found(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "k.txt"
     path.write_text(text + CODE)
