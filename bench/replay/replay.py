@@ -20,6 +20,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+_FINGERPRINT = re.compile(r'"model_fingerprint": *"\w*",?')  # of the code, which is what differs
 LAUNCHES = Path("bench") / "replay" / "launches.json"
 INPUT_SUFFIXES = frozenset({".sass", ".cubin", ".traceg", ".trace", ".txt"})
 GPUS_OF = {
@@ -145,9 +147,8 @@ def run_case(case: Case) -> str:
             code = run(list(case.arguments))
         except SystemExit as stop:
             code = int(stop.code or 0)
-    return (
-        f"$ warplens {' '.join(case.arguments)}\nexit {code}\n{out.getvalue()}\n--- stderr\n{err.getvalue()}"
-    )
+    printed = _FINGERPRINT.sub("", out.getvalue())
+    return f"$ warplens {' '.join(case.arguments)}\nexit {code}\n{printed}\n--- stderr\n{err.getvalue()}"
 
 
 def _record_case(task: tuple[Case, Path]) -> None:
