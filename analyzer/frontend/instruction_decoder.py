@@ -59,6 +59,7 @@ def _make_parentheses_pattern(depth: int) -> str:
 
 # As BACKQUOTED and RELOCATION of the grammar.
 SYMBOL_OPERAND = re.compile(rf"(?:`|\d+@\w+){_make_parentheses_pattern(_MAX_NESTED_PARENTHESES)}")
+_DECIMAL_GROUP = 3
 _NUMBER_PLACEHOLDERS = ("", "#", "#x", "#.")  # by group of _OPERAND_NUMBER: register, hexadecimal, decimal
 
 NumberTexts = tuple[str, ...]
@@ -222,7 +223,9 @@ def _make_piece(text: str) -> _OperandPiece:
         start, end = match.span(group)
         numbers.append(match[group])
         positions.append(start)
-        parts += [text[last:start], _NUMBER_PLACEHOLDERS[group]]
+        # A fraction stands where no count may: `c[0x0][1e-3]` is not of the shape of `c[0x0][8]`.
+        is_fraction = group == _DECIMAL_GROUP and not match[group].isdigit()
+        parts += [text[last:start], "#e" if is_fraction else _NUMBER_PLACEHOLDERS[group]]
         last = end
     parts.append(text[last:])
     return _OperandPiece("".join(parts), tuple(numbers), tuple(positions))

@@ -120,3 +120,16 @@ def test_a_binary_of_ptx_alone_says_so(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match="only PTX"):
         read_module(str(path))
+
+
+def test_a_fraction_is_no_offset_after_a_count_was_one(tmp_path: Path) -> None:
+    path = tmp_path / "k.sass"
+    head = "\tcode for sm_80\n\t\tFunction : k\n"
+    path.write_text(
+        head
+        + "".join(
+            f"        /*{i * 16:04x}*/ MOV R1, c[0x0][{text}] ;\n" for i, text in enumerate(("8", "1e-3"))
+        )
+    )
+    with pytest.raises(InputError):
+        read_module(str(path))
