@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from analyzer.demand.stack_use import list_slot_words, measure_stack_use
-from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace, Opcode, OpKind
+from analyzer.ir.opcode import OpKind, accesses_local_memory
 from analyzer.models.interface import ModelInput
 
 
@@ -30,7 +30,7 @@ class FrameAccesses(Struct, frozen=True, eq=False):
 def find_frame_accesses(model_input: ModelInput) -> FrameAccesses:
     """Find spills and arrays among the executed accesses to local memory."""
     kernel = model_input.kernel
-    is_local = kernel.form_table.make_opcode_mask(_accesses_local_memory)[kernel.opcode_ids]
+    is_local = kernel.form_table.make_opcode_mask(accesses_local_memory)[kernel.opcode_ids]
     rows = np.flatnonzero(is_local & (model_input.execution_counts > 0)).tolist()
     if not rows:
         return FrameAccesses((), (), {})
@@ -74,7 +74,3 @@ def count_live_words(model_input: ModelInput, accesses: FrameAccesses) -> int:
 
 def _is_store(model_input: ModelInput, row: int) -> bool:
     return model_input.kernel.find_opcode(row).kind is OpKind.STORE
-
-
-def _accesses_local_memory(opcode: Opcode) -> bool:
-    return opcode.kind in MEMORY_KINDS and opcode.space is AddressSpace.LOCAL

@@ -19,32 +19,20 @@ import numpy as np
 from msgspec.structs import replace
 
 from analyzer.advice.edited_input import edit_input
-from analyzer.demand.access_bytes import WAVEFRONT_BYTES, AccessBytes
+from analyzer.demand.access_bytes import (
+    WAVEFRONT_BYTES,
+    AccessBytes,
+    count_ideal_sectors,
+    count_ideal_wavefronts,
+)
 from analyzer.demand.hit_rates import HitRates, KernelHitRates
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.profile.execution_profile import ExecutionProfile, GlobalTraffic, MemoryAccess
 from analyzer.ir.arrays import FloatArray, make_read_only
-from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace
+from analyzer.ir.opcode import GLOBAL_SPACES, SHARED_SPACES
 from analyzer.models.interface import ModelInput
 
-SHARED_SPACES = frozenset({AddressSpace.SHARED, AddressSpace.DISTRIBUTED_SHARED})
 _SECTORS_PER_LINE = 4
-
-
-def count_ideal_sectors(access: MemoryAccess) -> float | None:
-    """Return the fewest sectors for the bytes of an access; None where its addresses are unknown."""
-    return _count_ideal_units(access, access.sectors, SECTOR_BYTES)
-
-
-def count_ideal_wavefronts(access: MemoryAccess) -> float | None:
-    """Return the fewest wavefronts for the bytes of an access; None where its addresses are unknown."""
-    return _count_ideal_units(access, access.wavefronts, WAVEFRONT_BYTES)
-
-
-def _count_ideal_units(access: MemoryAccess, actual: int | None, unit_bytes: int) -> float | None:
-    if actual is None:
-        return None
-    return min(float(actual), max(float(access.requests), access.bytes / unit_bytes))
 
 
 def with_ideal_wavefronts(model_input: ModelInput, rows: Collection[int]) -> ModelInput:

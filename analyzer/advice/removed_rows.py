@@ -23,7 +23,7 @@ from analyzer.execution.profile.mbarrier_pipelines import MbarrierPipelines
 from analyzer.flow.cfg import BasicBlock, Cfg
 from analyzer.flow.def_use import DefUseChains
 from analyzer.ir.module import Kernel
-from analyzer.ir.opcode import Opcode, OpKind, Semantics
+from analyzer.ir.opcode import ARITHMETIC_KINDS, Opcode, OpKind, Semantics
 from analyzer.isa.control_encoding import NO_BARRIER, ControlCodeColumns
 from analyzer.models.interface import ModelInput
 
@@ -120,18 +120,7 @@ def _only_writes_registers(opcode: Opcode) -> bool:
 
 
 # Instructions that do no more than write registers.
-PURE_KINDS = frozenset(
-    {
-        OpKind.INTEGER,
-        OpKind.FLOAT,
-        OpKind.HALF,
-        OpKind.DOUBLE,
-        OpKind.CONVERT,
-        OpKind.SPECIAL_FUNCTION,
-        OpKind.MOVE,
-        OpKind.PREDICATE,
-    }
-)
+PURE_KINDS = ARITHMETIC_KINDS | {OpKind.MOVE}
 
 
 class _Renaming(Struct, frozen=True, eq=False):

@@ -13,11 +13,10 @@ from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.arrays import FloatArray, make_read_only
-from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, AddressSpace, Opcode, OpKind
+from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, SHARED_SPACES, AddressSpace, Opcode, OpKind
 from analyzer.ir.scheduling import SchedClass
 
 WAVEFRONT_BYTES = 128
-_SHARED_SPACES = frozenset({AddressSpace.SHARED, AddressSpace.DISTRIBUTED_SHARED})
 _PER_LANE_KINDS = MEMORY_KINDS - {OpKind.BULK_COPY, OpKind.TEXTURE}
 
 
@@ -115,7 +114,7 @@ def _apply_access(access: MemoryAccess, cfg: Cfg, profile: ExecutionProfile, fou
     executions = float(profile.block_executions[cfg.block_of[access.row]])
     if not executions:
         return True
-    if access.space in _SHARED_SPACES:
+    if access.space in SHARED_SPACES:
         return _set_bytes_per_execution(
             found.shared_bytes, access.row, access.wavefronts, WAVEFRONT_BYTES / executions
         )
@@ -148,3 +147,22 @@ def _count_unique_global_bytes(profile: ExecutionProfile | None) -> float | None
     if traffic is None or traffic.read_unique_sectors is None or traffic.written_unique_sectors is None:
         return None
     return float(traffic.read_unique_sectors + traffic.written_unique_sectors) * SECTOR_BYTES
+
+
+def count_ideal_sectors(access: MemoryAccess) -> float | None:
+    """Return the fewest sectors for the bytes of an access; None where its addresses are unknown."""
+    return _count_ideal_units(access, access.sectors, SECTOR_BYTES)
+
+
+def count_ideal_wavefronts(access: MemoryAccess) -> float | None:
+    """Return the fewest wavefronts for the bytes of an access; None where its addresses are unknown."""
+    return _count_ideal_units(access, access.wavefronts, WAVEFRONT_BYTES)
+
+
+def _count_ideal_units(access: MemoryAccess, actual: int | None, unit_bytes: int) -> float | None:
+    """Return the units that the requested bytes fill, at least one per request, at most the actual ones."""
+    if actual is None:
+        return None
+    if access.space is AddressSpace.CONSTANT:
+        return float(min(actual, access.requests))  # all lanes read the same word
+    return min(float(actual), max(float(access.requests), access.bytes / unit_bytes))

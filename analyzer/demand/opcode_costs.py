@@ -9,7 +9,15 @@ from analyzer.hardware.gpu import Gpu, compute_mma_issue_cycles, find_sched_timi
 from analyzer.hardware.schema import Arch
 from analyzer.ir.arrays import FloatArray, make_read_only
 from analyzer.ir.module import FormTable
-from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, AddressSpace, Opcode, OpKind, Semantics
+from analyzer.ir.opcode import (
+    GLOBAL_SPACES,
+    MEMORY_KINDS,
+    SHARED_SPACES,
+    AddressSpace,
+    Opcode,
+    OpKind,
+    Semantics,
+)
 from analyzer.ir.scheduling import WARP_SIZE, Completion, Pipe, SchedClass
 
 PIPES = tuple(Pipe)
@@ -66,15 +74,12 @@ def build_opcode_costs(form_table: FormTable, gpu: Gpu, arch: Arch) -> OpcodeCos
         flops=column("flops"),
         tensor_fma=column("tensor_fma"),
         global_bytes=np.array([_count_bytes(o, GLOBAL_SPACES) for o in form_table.opcodes], dtype=np.float64),
-        shared_bytes=np.array(
-            [_count_bytes(o, _SHARED_SPACES) for o in form_table.opcodes], dtype=np.float64
-        ),
+        shared_bytes=np.array([_count_bytes(o, SHARED_SPACES) for o in form_table.opcodes], dtype=np.float64),
         local_bytes=np.array([_count_bytes(o, _LOCAL_SPACES) for o in form_table.opcodes], dtype=np.float64),
         is_tma_copy=np.array([_is_tma_copy(o) for o in form_table.opcodes], dtype=np.float64),
     )
 
 
-_SHARED_SPACES = frozenset({AddressSpace.SHARED, AddressSpace.DISTRIBUTED_SHARED})
 _LOCAL_SPACES = frozenset({AddressSpace.LOCAL})
 
 
@@ -149,6 +154,6 @@ def _count_bytes(opcode: Opcode, spaces: frozenset[AddressSpace]) -> float:
     if opcode.kind not in MEMORY_KINDS or opcode.kind is OpKind.BULK_COPY:
         return 0.0
     here = opcode.space in spaces
-    if opcode.kind is OpKind.ASYNC_COPY and spaces is _SHARED_SPACES:
+    if opcode.kind is OpKind.ASYNC_COPY and spaces is SHARED_SPACES:
         here = True
     return float(opcode.width_bytes * WARP_SIZE) if here else 0.0

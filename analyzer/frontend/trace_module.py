@@ -13,7 +13,15 @@ import numpy as np
 from analyzer.frontend.trace_control_flow import TracedControlFlow, observe_control_flow
 from analyzer.ir.arrays import IdArray
 from analyzer.ir.module import FormTable, InstructionForm, Kernel, KernelResources, Module, SourceFormat
-from analyzer.ir.opcode import CONTROL_FLOW_KINDS, GLOBAL_SPACES, MEMORY_KINDS, AddressSpace, Opcode, OpKind
+from analyzer.ir.opcode import (
+    CONTROL_FLOW_KINDS,
+    GLOBAL_SPACES,
+    MEMORY_KINDS,
+    SHARED_SPACES,
+    AddressSpace,
+    Opcode,
+    OpKind,
+)
 from analyzer.ir.operand import (
     Address,
     Immediate,
@@ -39,7 +47,7 @@ _REQUIRED_RESULT = re.compile(r"r(?!\?)")
 _JUMP_KINDS = frozenset({OpKind.BRANCH, OpKind.BRANCH_INDIRECT, OpKind.CALL})
 _GUARDED_KINDS = frozenset({OpKind.BRANCH, OpKind.BRANCH_INDIRECT, OpKind.CALL, OpKind.RETURN, OpKind.EXIT})
 _UNKNOWN_GUARD = Predicate(PredicateFile.GENERAL, 7)  # no instruction writes P7, which does not exist
-_ADDRESSED_SPACES = (*GLOBAL_SPACES, AddressSpace.SHARED, AddressSpace.DISTRIBUTED_SHARED, AddressSpace.LOCAL)
+_ADDRESSED_SPACES = GLOBAL_SPACES | SHARED_SPACES | {AddressSpace.LOCAL}
 
 
 def build_trace_module(path: str, traces: Sequence[Trace]) -> Module:

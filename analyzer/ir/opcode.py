@@ -230,7 +230,19 @@ MBARRIER_SEMANTICS = frozenset(
 )
 BULK_WRITE_SEMANTICS = frozenset({Semantics.BULK_STORE, Semantics.BULK_REDUCTION})
 ATOMIC_KINDS = frozenset({OpKind.ATOMIC, OpKind.REDUCTION})
+ARITHMETIC_KINDS = frozenset(
+    {
+        OpKind.INTEGER,
+        OpKind.FLOAT,
+        OpKind.HALF,
+        OpKind.DOUBLE,
+        OpKind.CONVERT,
+        OpKind.SPECIAL_FUNCTION,
+        OpKind.PREDICATE,
+    }
+)
 GLOBAL_SPACES = frozenset({AddressSpace.GLOBAL, AddressSpace.GENERIC})
+SHARED_SPACES = frozenset({AddressSpace.SHARED, AddressSpace.DISTRIBUTED_SHARED})
 MEMORY_KINDS = frozenset(
     {
         OpKind.LOAD,
@@ -242,3 +254,8 @@ MEMORY_KINDS = frozenset(
         OpKind.TEXTURE,
     }
 )
+
+
+def accesses_local_memory(opcode: Opcode) -> bool:
+    """Return whether an instruction loads from or stores to local memory."""
+    return opcode.kind in MEMORY_KINDS and opcode.space is AddressSpace.LOCAL

@@ -40,7 +40,7 @@ class LoopBounds(Struct, frozen=True, kw_only=True):
 
     @property
     def is_limited_by_recurrence(self) -> bool:
-        """Whether one iteration waits for the results of the last: the latency that binds is a recurrence."""
+        """Return whether the latency that binds is that from one iteration to the next, a recurrence."""
         recurrence = self.bounds_cycles.get(RECURRENCE_BOUND, 0.0)
         return (
             self.bound == LATENCY_BOUND

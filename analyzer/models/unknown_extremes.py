@@ -17,7 +17,7 @@ from analyzer.demand.access_bytes import WAVEFRONT_BYTES
 from analyzer.demand.hit_rates import HitRates, KernelHitRates
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.profile.execution_profile import ExecutionProfile, GlobalTraffic, MemoryAccess
-from analyzer.execution.profile.provenance import Provenance
+from analyzer.execution.profile.provenance import INEXACT_PROVENANCES, Provenance
 from analyzer.execution.profile.work_assumption import MAX_UNKNOWN_TRIPS, MIN_UNKNOWN_TRIPS, WorkAssumption
 from analyzer.ir.arrays import FloatArray
 from analyzer.ir.module import Kernel
@@ -33,7 +33,7 @@ def list_unknown_accesses(profile: ExecutionProfile, kernel: Kernel) -> tuple[Me
     return tuple(
         access
         for access in profile.accesses
-        if access.address_provenance in (Provenance.ASSUMED, Provenance.UNKNOWN)
+        if access.address_provenance in INEXACT_PROVENANCES
         and access.requests
         and kernel.find_opcode(access.row).kind is not OpKind.BULK_COPY
         and not (profile.is_sample and access.address_provenance is Provenance.ASSUMED)

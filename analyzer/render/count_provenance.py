@@ -4,6 +4,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from analyzer.execution.profile.provenance import INEXACT_PROVENANCES
 from analyzer.render.number_format import format_percent
 from analyzer.report.analyze_schema import CountsEntry, KernelReport, UnknownBranchEntry
 
@@ -18,9 +19,9 @@ def make_counts_line(kernel: KernelReport) -> Text:
     text = Text.assemble("counts ", (counts.provenance, style))
     if counts.looked_at_ctas is None:
         return text.append(_describe_static_counts(kernel))
-    if counts.provenance in ("assumed", "unknown"):
+    if counts.provenance in INEXACT_PROVENANCES:
         text.append(f": {_format_assumed_shares(counts)}{_describe_cause(kernel)}")
-    if counts.addresses in ("assumed", "unknown"):
+    if counts.addresses in INEXACT_PROVENANCES:
         of_requests = f"{format_percent(counts.assumed_address_share)} of requests"
         text = Text.assemble(text, ", addresses ", (counts.addresses, "yellow"), f": {of_requests}")
     return text.append(f" ({_format_looked_at_ctas(kernel)})")

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from analyzer.execution.profile.provenance import INEXACT_PROVENANCES
 from analyzer.render.number_format import format_provenance, format_ratio
 from analyzer.render.tables import Column, ColumnFit, make_number_columns, make_table
 from analyzer.report.analyze_schema import KernelReport, LoopEntry, PipeEntry
@@ -89,6 +90,6 @@ def make_loop_table(kernel: KernelReport) -> RenderableType:
     if idle:
         named = ", ".join(f"{header:#x}" for header in idle[:_MAX_NAMED_LOOPS])
         more = f" and {len(idle) - _MAX_NAMED_LOOPS} more" if len(idle) > _MAX_NAMED_LOOPS else ""
-        mark = "assumed: " if kernel.counts.provenance in ("assumed", "unknown") else ""
+        mark = "assumed: " if kernel.counts.provenance in INEXACT_PROVENANCES else ""
         parts.append(Text(f"loops that no warp enters: {mark}{named}{more}", style="dim"))
     return Group(*parts)

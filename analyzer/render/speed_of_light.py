@@ -5,6 +5,7 @@ Example: `L2-bound: 408 TFLOP/s, 41 % of FP16 peak; DRAM 23 %, 771 GB/s; L2 97 %
 
 from rich.text import Text
 
+from analyzer.execution.profile.provenance import INEXACT_PROVENANCES
 from analyzer.render.number_format import format_provenance
 from analyzer.report.analyze_schema import (
     ComputeThroughputEntry,
@@ -46,7 +47,7 @@ def format_speed_of_light(entry: PredictionEntry) -> str:
     mark = format_provenance(found.provenance)
     parts = [_format_compute(found, mark)]
     if any(level.bytes for level in found.memory):
-        guessed = found.address_provenance in ("assumed", "unknown")
+        guessed = found.address_provenance in INEXACT_PROVENANCES
         memory_mark = mark or (format_provenance("assumed") if guessed else "")
         parts += [_format_memory(level, memory_mark) for level in found.memory]
     else:

@@ -5,15 +5,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from analyzer.execution.profile.execution_profile import BlockRange, ExecutionProfile
-from analyzer.execution.profile.provenance import Provenance, find_worst_provenance
+from analyzer.execution.profile.provenance import INEXACT_PROVENANCES, Provenance, find_worst_provenance
 from analyzer.flow.cfg import BasicBlock
 from analyzer.ir.module import INSTRUCTION_BYTES
 from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.report.analyze_schema import BlockEntry, CountsEntry, UnknownBranchEntry
 from analyzer.report.kernel_analysis import KernelAnalysis
 from analyzer.report.unknown_entries import measure_assumed_address_share
-
-_INEXACT_PROVENANCES = (Provenance.ASSUMED, Provenance.UNKNOWN)
 
 
 def make_counts_entry(analysis: KernelAnalysis) -> CountsEntry:
@@ -51,8 +49,8 @@ def _mark_assumed_blocks(analysis: KernelAnalysis) -> list[bool]:
     """Return for each block whether its count is assumed or unknown."""
     profile = analysis.profile
     if profile is None:
-        return [analysis.counts.provenance in _INEXACT_PROVENANCES] * len(analysis.cfg.blocks)
-    return [provenance in _INEXACT_PROVENANCES for provenance in profile.block_provenance]
+        return [analysis.counts.provenance in INEXACT_PROVENANCES] * len(analysis.cfg.blocks)
+    return [provenance in INEXACT_PROVENANCES for provenance in profile.block_provenance]
 
 
 def _compute_assumed_share(analysis: KernelAnalysis) -> float:

@@ -2,16 +2,15 @@
 
 from collections.abc import Iterator
 
-from analyzer.demand.access_bytes import WAVEFRONT_BYTES
-from analyzer.execution.footprint.request_cost import SECTOR_BYTES
+from analyzer.demand.access_bytes import count_ideal_sectors, count_ideal_wavefronts
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
-from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace, Opcode
+from analyzer.ir.opcode import MEMORY_KINDS, SHARED_SPACES, AddressSpace, Opcode
 from analyzer.report.analyze_schema import MemoryEntry, MemorySpaceEntry, TrafficEntry
 from analyzer.report.counts_entries import count_grid_warps
 from analyzer.report.kernel_analysis import KernelAnalysis
 
 # Spaces whose cost is the passes of a data path, not sectors.
-_ON_CHIP_SPACES = frozenset({AddressSpace.SHARED, AddressSpace.DISTRIBUTED_SHARED, AddressSpace.CONSTANT})
+_ON_CHIP_SPACES = SHARED_SPACES | {AddressSpace.CONSTANT}
 
 
 def make_memory_entries(analysis: KernelAnalysis) -> tuple[MemoryEntry, ...]:
@@ -75,22 +74,13 @@ def _make_executed_entry(analysis: KernelAnalysis, row: int, sides: list[MemoryA
         lanes=access.lanes,
         bytes=access.bytes,
         sectors=access.sectors,
-        ideal_sectors=_count_ideal_units(access, access.sectors, SECTOR_BYTES),
+        ideal_sectors=count_ideal_sectors(access),
         wavefronts=data_path.wavefronts,
-        ideal_wavefronts=_count_ideal_units(data_path, data_path.wavefronts, WAVEFRONT_BYTES),
+        ideal_wavefronts=count_ideal_wavefronts(data_path),
         wavefront_requests=data_path.requests,
         unique_bytes=access.unique_bytes,
         provenance=access.provenance.value,
     )
-
-
-def _count_ideal_units(access: MemoryAccess, actual: int | None, unit_bytes: int) -> float | None:
-    """Return the units that the requested bytes fill, at least one per request, at most the actual ones."""
-    if actual is None:
-        return None
-    if access.space is AddressSpace.CONSTANT:
-        return float(min(actual, access.requests))  # all lanes read the same word
-    return min(float(actual), max(float(access.requests), access.bytes / unit_bytes))
 
 
 def _make_static_entries(analysis: KernelAnalysis) -> Iterator[MemoryEntry]:
@@ -139,11 +129,10 @@ def _make_space_entry(
     analysis: KernelAnalysis, space: AddressSpace, accesses: list[MemoryAccess]
 ) -> MemorySpaceEntry:
     on_chip = space in _ON_CHIP_SPACES
-    unit_bytes = WAVEFRONT_BYTES if on_chip else SECTOR_BYTES
     known: list[tuple[float, float, MemoryAccess]] = []  # units beyond the ideal, the ideal ones
     for access in accesses:
         actual = access.wavefronts if on_chip else access.sectors
-        ideal = _count_ideal_units(access, actual, unit_bytes)
+        ideal = count_ideal_wavefronts(access) if on_chip else count_ideal_sectors(access)
         if actual is not None and ideal is not None:
             known.append((actual - ideal, ideal, access))
     ideal_total = sum(ideal for _, ideal, _ in known) if known else None

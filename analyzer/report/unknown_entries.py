@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator
 
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.profile.missing_inputs import MissingInput
-from analyzer.execution.profile.provenance import Provenance
+from analyzer.execution.profile.provenance import INEXACT_PROVENANCES, Provenance
 from analyzer.report.analyze_schema import UnknownEntry
 from analyzer.report.kernel_analysis import KernelAnalysis
 
 _MIN_SHARE = 0.01  # of instructions or requests: what less hangs on decides no time
-_INEXACT_PROVENANCES = (Provenance.ASSUMED, Provenance.UNKNOWN)
 
 
 def make_unknown_entries(analysis: KernelAnalysis) -> tuple[UnknownEntry, ...]:
@@ -39,7 +38,7 @@ def measure_assumed_address_share(profile: ExecutionProfile) -> float:
 
 
 def _list_unplaced(profile: ExecutionProfile) -> list[MemoryAccess]:
-    return [access for access in profile.accesses if access.address_provenance in _INEXACT_PROVENANCES]
+    return [access for access in profile.accesses if access.address_provenance in INEXACT_PROVENANCES]
 
 
 def _compute_request_share(accesses: Iterable[MemoryAccess], chosen: Iterable[MemoryAccess]) -> float:
@@ -49,7 +48,7 @@ def _compute_request_share(accesses: Iterable[MemoryAccess], chosen: Iterable[Me
 
 def _iterate_static_unknowns(analysis: KernelAnalysis) -> Iterator[UnknownEntry]:
     """Yield what else is unknown of a kernel that was not executed; with its launch more can be said."""
-    if any(trip.provenance in _INEXACT_PROVENANCES for trip in analysis.counts.trips):
+    if any(trip.provenance in INEXACT_PROVENANCES for trip in analysis.counts.trips):
         yield UnknownEntry(what="trips", settle=(), names=(), share=1.0)
     first = analysis.first_result
     if first is not None and first.model_input.demand.global_bytes:

@@ -6,10 +6,11 @@ addresses.
 
 import math
 
-from analyzer.advice.ideal_accesses import SHARED_SPACES, count_ideal_wavefronts, with_ideal_wavefronts
+from analyzer.advice.ideal_accesses import with_ideal_wavefronts
 from analyzer.advice.interface import Edit, Site, list_rows
+from analyzer.demand.access_bytes import count_ideal_wavefronts
 from analyzer.execution.profile.execution_profile import MemoryAccess
-from analyzer.ir.opcode import ATOMIC_KINDS, OpKind
+from analyzer.ir.opcode import ATOMIC_KINDS, SHARED_SPACES, OpKind
 from analyzer.models.model_result import ModelResult
 
 NAME = "shared-bank-conflict"

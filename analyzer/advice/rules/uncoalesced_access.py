@@ -3,8 +3,9 @@
 Found where execution knows the addresses. Atomics are left out: what they cost is not their sectors.
 """
 
-from analyzer.advice.ideal_accesses import count_ideal_sectors, with_ideal_sectors
+from analyzer.advice.ideal_accesses import with_ideal_sectors
 from analyzer.advice.interface import Edit, Site, list_rows
+from analyzer.demand.access_bytes import count_ideal_sectors
 from analyzer.execution.profile.execution_profile import MemoryAccess
 from analyzer.ir.opcode import GLOBAL_SPACES, OpKind
 from analyzer.models.model_result import ModelResult

@@ -52,9 +52,11 @@ from analyzer.execution.lowering.worklist import Worklist
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.module import InstructionForm
 from analyzer.ir.opcode import (
+    ARITHMETIC_KINDS,
     CONTROL_FLOW_KINDS,
     MBARRIER_SEMANTICS,
     MEMORY_KINDS,
+    SHARED_SPACES,
     AddressSpace,
     Opcode,
     OpKind,
@@ -205,7 +207,7 @@ def _find_unknown_values(cfg: Cfg) -> _UnknownValues:
     successors, starts = find_interprocedural_successors(cfg), [block.start for block in cfg.blocks]
     may_effects = _build_effects(cfg, _POSSIBLY_UNKNOWN_SPACES)
     effects = _build_effects(
-        cfg, _NO_SPACES if has_known_shared_store(may_effects, successors) else _SHARED_SPACES
+        cfg, _NO_SPACES if has_known_shared_store(may_effects, successors) else SHARED_SPACES
     )
     return _UnknownValues(
         find_unknown_results(effects, successors, starts), find_unknown_stores(effects, successors, starts)
@@ -213,8 +215,7 @@ def _find_unknown_values(cfg: Cfg) -> _UnknownValues:
 
 
 _NO_SPACES: frozenset[AddressSpace] = frozenset()
-_SHARED_SPACES = frozenset({AddressSpace.SHARED, AddressSpace.DISTRIBUTED_SHARED})
-_POSSIBLY_UNKNOWN_SPACES = _SHARED_SPACES | {AddressSpace.GLOBAL, AddressSpace.GENERIC, AddressSpace.TEXTURE}
+_POSSIBLY_UNKNOWN_SPACES = SHARED_SPACES | {AddressSpace.GLOBAL, AddressSpace.GENERIC, AddressSpace.TEXTURE}
 
 
 def _build_effects(cfg: Cfg, unknown_spaces: frozenset[AddressSpace]) -> list[list[Effect]]:
@@ -249,7 +250,7 @@ def _build_effect(
     is_source = _produces_mma_result(opcode) or opcode.sched_class is SchedClass.SHARED_MATRIX
     is_load = opcode.kind in _LOAD_KINDS or opcode.kind is OpKind.TEXTURE
     store_mask = None
-    if opcode.kind in _STORE_KINDS and opcode.space in (*_SHARED_SPACES, AddressSpace.GENERIC):
+    if opcode.kind in _STORE_KINDS and opcode.space in (*SHARED_SPACES, AddressSpace.GENERIC):
         store_mask = _find_data_reads(form)
     return Effect(
         writes=masks.writes,
@@ -488,18 +489,7 @@ def _is_arithmetic(opcode: Opcode) -> bool:
     return opcode.kind in _ARITHMETIC_KINDS
 
 
-_ARITHMETIC_KINDS = frozenset(
-    {
-        OpKind.INTEGER,
-        OpKind.FLOAT,
-        OpKind.HALF,
-        OpKind.DOUBLE,
-        OpKind.CONVERT,
-        OpKind.SPECIAL_FUNCTION,
-        OpKind.PREDICATE,
-        OpKind.SPECIAL_REGISTER,
-    }
-)
+_ARITHMETIC_KINDS = ARITHMETIC_KINDS | {OpKind.SPECIAL_REGISTER}
 
 
 def find_address_reads(form: InstructionForm) -> int:

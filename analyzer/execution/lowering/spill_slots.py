@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.module import InstructionForm
-from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace, OpKind
+from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace, OpKind, accesses_local_memory
 from analyzer.ir.operand import Address
 from analyzer.isa.register_operands import N_REGISTER_UNITS
 
@@ -28,7 +28,7 @@ def has_fixed_stack_frame(cfg: Cfg) -> bool:
         if opcode.kind in MEMORY_KINDS and opcode.space is AddressSpace.GENERIC:
             return False
         form = kernel.decode_form(row)
-        if opcode.kind in MEMORY_KINDS and opcode.space is AddressSpace.LOCAL:
+        if accesses_local_memory(opcode):
             if _find_stack_address(form) is None or opcode.kind not in SPILL_KINDS:
                 return False
             accesses.append(row)

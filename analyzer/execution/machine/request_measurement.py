@@ -22,14 +22,13 @@ from analyzer.execution.machine.access_totals import AccessTotals
 from analyzer.execution.machine.alignment_phases import AlignmentPhase, find_alignment_phases
 from analyzer.execution.machine.request_tables import RequestTable
 from analyzer.ir.arrays import Addresses, BoolArray, FloatArray, IntArray
-from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, AddressSpace
+from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, SHARED_SPACES, AddressSpace
 from analyzer.ir.scheduling import WARP_SIZE
 
 _BANK_ROW_BYTES = 128
 _MAX_MEMOIZED_LANES = 4096
-_SHARED_SPACES = frozenset({AddressSpace.SHARED, AddressSpace.DISTRIBUTED_SHARED})
 # Shift of all addresses of a request that leaves its cost as it is; SECTOR_BYTES in other spaces.
-_ALIGNMENT_BYTES = {space: _BANK_ROW_BYTES for space in _SHARED_SPACES} | {AddressSpace.CONSTANT: 16}
+_ALIGNMENT_BYTES = {space: _BANK_ROW_BYTES for space in SHARED_SPACES} | {AddressSpace.CONSTANT: 16}
 
 
 def add_to_totals(totals: AccessTotals, requests: RequestTable) -> LanePatterns | None:
@@ -121,7 +120,7 @@ def _add_memory_cost(totals: AccessTotals, requests: RequestTable) -> LanePatter
     for phase in found.phases:
         moved = addresses if phase.shift_bytes is None else addresses + phase.shift_bytes
         weight = requests.weights * phase.request_counts
-        if access.space in _SHARED_SPACES:
+        if access.space in SHARED_SPACES:
             totals.wavefronts += float((_count_shared_wavefronts(access, moved, active) * weight).sum())
         elif access.space is AddressSpace.CONSTANT:
             patterns = compress_addresses(moved, active)

@@ -13,6 +13,7 @@ class Provenance(StrEnum):
     UNKNOWN = "unknown"
 
 
+INEXACT_PROVENANCES = frozenset({Provenance.ASSUMED, Provenance.UNKNOWN})
 _PROVENANCE_ORDER = tuple(Provenance)
 
 

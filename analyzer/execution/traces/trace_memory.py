@@ -26,7 +26,15 @@ from analyzer.execution.profile.execution_profile import GlobalTraffic, MemoryAc
 from analyzer.execution.profile.provenance import Provenance
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.arrays import Addresses, IntArray
-from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, MEMORY_KINDS, AddressSpace, Opcode, OpKind
+from analyzer.ir.opcode import (
+    ATOMIC_KINDS,
+    GLOBAL_SPACES,
+    MEMORY_KINDS,
+    SHARED_SPACES,
+    AddressSpace,
+    Opcode,
+    OpKind,
+)
 from analyzer.ir.scheduling import WARP_SIZE, SchedClass
 from analyzer.ir.trace import LaneArray, Trace, TraceHeader, unpack_lane_masks
 
@@ -34,7 +42,6 @@ _MAX_BATCH_ACCESSES = 1 << 15
 _SHARED_WINDOW_BYTES = 1 << 24
 _SECTORS_PER_WAVEFRONT = 4
 _LOCAL_ROW_BYTES = 128
-_SHARED_SPACES = (AddressSpace.SHARED, AddressSpace.DISTRIBUTED_SHARED)
 _READ_KINDS = (OpKind.LOAD, OpKind.ASYNC_COPY, OpKind.ATOMIC)
 _WRITE_KINDS = (OpKind.STORE, OpKind.REDUCTION, OpKind.ATOMIC)
 
@@ -148,7 +155,7 @@ def _measure_requests(
     addresses, active: [n_request, 32].
     """
     space, width = sums.opcode.space, sums.width_bytes
-    if space in _SHARED_SPACES:
+    if space in SHARED_SPACES:
         sums.wavefronts += float(_count_shared_wavefronts(sums.opcode, addresses, active, width).sum())
         return
     if space is AddressSpace.LOCAL:
@@ -206,7 +213,7 @@ def _build_access(
         requests=round(sums.requests * scale),
         lanes=round(sums.lanes * scale),
         bytes=round(sums.lanes * scale) * sums.width_bytes,
-        sectors=round(sums.sectors * scale) if known and space not in _SHARED_SPACES else None,
+        sectors=round(sums.sectors * scale) if known and space not in SHARED_SPACES else None,
         wavefronts=round(sums.wavefronts * scale) if known else None,
         unique_bytes=unique,
         provenance=provenance if known else Provenance.UNKNOWN,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from analyzer.demand.l1_policies import L1Policy, find_l1_policy
 from analyzer.ir.arrays import FloatArray
-from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace, Opcode, OpKind
+from analyzer.ir.opcode import Opcode, OpKind, accesses_local_memory
 from analyzer.ir.operand import Address, Register
 from analyzer.models.block_sequences import split_into_block_sequences
 from analyzer.models.interface import ModelInput
@@ -86,7 +86,7 @@ def _compute_cache_capacities(
 
 def _mask_local_rows(model_input: ModelInput) -> NDArray[np.bool_]:
     kernel = model_input.kernel
-    is_local = kernel.form_table.make_opcode_mask(_accesses_local_memory)
+    is_local = kernel.form_table.make_opcode_mask(accesses_local_memory)
     rows: NDArray[np.bool_] = is_local[kernel.opcode_ids] & (model_input.execution_counts > 0)
     return rows
 
@@ -191,10 +191,6 @@ def _count_global_bytes_per_cta(model_input: ModelInput, *, in_l1: bool = False)
         put_in = kernel.form_table.make_opcode_mask(_fills_l1)
         moved = np.where(put_in[kernel.opcode_ids], moved, 0.0)
     return float(moved.sum()) * max(1, model_input.occupancy.warps_per_cta)
-
-
-def _accesses_local_memory(opcode: Opcode) -> bool:
-    return opcode.kind in MEMORY_KINDS and opcode.space is AddressSpace.LOCAL
 
 
 def _fills_l1(opcode: Opcode) -> bool:
