@@ -20,15 +20,17 @@ from analyzer.files import find_home_folder, read_file, write_file
 from analyzer.resources import find_data_folder
 
 _DIGITS = 16
+_PACKAGE_FOLDER = os.path.dirname(os.path.abspath(__file__))
+_SUFFIXES = (".py", ".toml", ".lark", ".json")
 _SKIPPED_FOLDERS = frozenset({"_shipped", "__pycache__"})  # the first has a wheel's hwdb/ and grammars/
 _MAX_CACHE_BYTES = 256
 _MIN_AGE_NS = 2_000_000_000  # a file that has just changed may change again in the same tick of its clock
 
 
-class _SourceFile(NamedTuple):
+class ModelFile(NamedTuple):
     """A file that is hashed."""
 
-    name: str  # suffix of its kind, and path below its root
+    name: str  # kind of its root, and path below that
     path: str
     size_bytes: int
     changed_ns: int
@@ -37,36 +39,41 @@ class _SourceFile(NamedTuple):
 @cache
 def compute_model_fingerprint() -> str:
     """Return 16 hexadecimal digits; "" if a file cannot be read. Takes some 5 ms, once in a process."""
-    roots = (
-        (os.path.dirname(os.path.abspath(__file__)), ".py"),
-        (str(find_data_folder("hwdb")), ".toml"),
-        (str(find_data_folder("grammars")), ".lark"),
-    )
     try:
-        files = sorted(file for root, suffix in roots for file in _list_files(root, root, suffix))
+        files = list_model_files()
         folder = find_home_folder("XDG_CACHE_HOME", ".cache")
         if folder is None:
             return _hash_contents(files)
-        return _find_in_cache(folder / "warplens" / f"model-{_hash_text(roots[0][0])}", files)
+        return _find_in_cache(folder / "warplens" / f"model-{_hash_text(_PACKAGE_FOLDER)}", files)
     except OSError:
         return ""
 
 
-def _list_files(root: str, folder: str, suffix: str) -> Iterator[_SourceFile]:
-    """Yield the files of a suffix below a folder; pathlib would take four times as long."""
+def list_model_files() -> list[ModelFile]:
+    """Return the sources of this package and its tables as they are now, by name. Raises OSError."""
+    roots = {
+        "analyzer": _PACKAGE_FOLDER,
+        "hwdb": str(find_data_folder("hwdb")),
+        "grammars": str(find_data_folder("grammars")),
+    }
+    return sorted(file for kind, root in roots.items() for file in _list_files(kind, root, root))
+
+
+def _list_files(kind: str, root: str, folder: str) -> Iterator[ModelFile]:
+    """Yield the sources and tables below a folder; pathlib would take four times as long."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 if entry.name not in _SKIPPED_FOLDERS:
-                    yield from _list_files(root, entry.path, suffix)
-            elif entry.name.endswith(suffix):
+                    yield from _list_files(kind, root, entry.path)
+            elif entry.name.endswith(_SUFFIXES):
                 state = entry.stat()
-                name = f"{suffix} {entry.path[len(root) + 1 :].replace(os.sep, '/')}"
+                name = f"{kind}/{entry.path[len(root) + 1 :].replace(os.sep, '/')}"
                 changed_ns = max(state.st_mtime_ns, state.st_ctime_ns)
-                yield _SourceFile(name, entry.path, state.st_size, changed_ns)
+                yield ModelFile(name, entry.path, state.st_size, changed_ns)
 
 
-def _find_in_cache(path: Path, files: list[_SourceFile]) -> str:
+def _find_in_cache(path: Path, files: list[ModelFile]) -> str:
     """Return the fingerprint that a file keeps for these states of the files, else compute and keep it."""
     key = _hash_text("\n".join(f"{file.name} {file.size_bytes} {file.changed_ns}" for file in files))
     with suppress(OSError, UnicodeDecodeError):
@@ -81,7 +88,7 @@ def _find_in_cache(path: Path, files: list[_SourceFile]) -> str:
     return found
 
 
-def _hash_contents(files: list[_SourceFile]) -> str:
+def _hash_contents(files: list[ModelFile]) -> str:
     digest = hashlib.sha256()
     for file in files:
         with open(file.path, "rb", buffering=0) as opened:

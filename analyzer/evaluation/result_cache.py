@@ -20,10 +20,10 @@ import msgspec
 import analyzer
 from analyzer.evaluation.case_table import Case
 from analyzer.files import find_home_folder, read_file, write_file
+from analyzer.fingerprint import compute_model_fingerprint, list_model_files
 from analyzer.frontend.cuda_tools import TOOL_NAMES, find_tool
 from analyzer.hardware.gpu import Gpu
 from analyzer.models.registry import is_own_model
-from analyzer.resources import find_data_folder
 from analyzer.text.errors import UsageError
 
 _FORMAT_VERSION = 1  # of keys and entries
@@ -167,28 +167,15 @@ def _digest_json(parts: object) -> str:
 
 
 def digest_code() -> str | None:
-    """Return a digest of the package's sources and tables; None if one was edited after the import."""
-    sources = _list_sources()
-    states = (path.stat() for path in sources)
-    if max(max(state.st_mtime_ns, state.st_ctime_ns) for state in states) > analyzer.IMPORT_TIME_NS:
+    """Return a digest of the code, its tables and libraries; None if one was edited after the import."""
+    if max(file.changed_ns for file in list_model_files()) > analyzer.IMPORT_TIME_NS:
         return None
-    return _digest_sources(sources)
+    code = compute_model_fingerprint()
+    libraries = [_find_library_version(library) for library in _VERSIONED_LIBRARIES]
+    return _digest_json([code, libraries]) if code else None
 
 
 @cache
-def _list_sources() -> tuple[Path, ...]:
-    folders = (Path(analyzer.__file__).parent, find_data_folder("hwdb"), find_data_folder("grammars"))
-    suffixes = {".py", ".toml", ".lark", ".json"}
-    found = {path for folder in folders for path in folder.rglob("*") if path.suffix in suffixes}
-    return tuple(sorted(path for path in found if path.is_file()))
-
-
-@cache
-def _digest_sources(sources: tuple[Path, ...]) -> str:
-    files = [[str(path), _digest_file(path)] for path in sources]
-    return _digest_json([files, [_find_library_version(library) for library in _VERSIONED_LIBRARIES]])
-
-
 def _find_library_version(library: str) -> str:
     try:
         return version(library)
