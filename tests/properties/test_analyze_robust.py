@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from fuzz_inputs import ODD_CODE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from paths import TRACES
@@ -15,21 +16,6 @@ DUMPS = [
     TRACES / "triton" / "sm_100" / "matmul.sass",
     TRACES / "nvdisasm" / "softmax_sm_90.txt",
 ]
-# Pieces that mean something somewhere, put where they do not belong.
-ODD = [
-    *("R255", "UR63", "P7", "0xffffffffffffffffffffffff", "c[0x0][0x999999]", "desc[", "{1,2", "1e999"),
-    *("BRA 0x0", "BRA 0xfffffff0", "CALL.REL.NOINC 0x40", "RET.REL.NODEC R2 0x0", "BRX R4 -0x10", "EXIT"),
-    *("HMMA.16816.F32", "HGMMA.0x0x0.F32", "HGMMA.64x99999x16", "UTCHMMA", "LDTM.x128", "BSYNC B0"),
-    *(
-        "R99999999999999",
-        "SB9",
-        "DEPBAR.LE SB5, 0x99",
-        "@!UPT",
-        ".128",
-        "-",
-        "WARPSYNC.COLLECTIVE R3, 0x2dc0",
-    ),
-]
 
 
 @st.composite
@@ -41,9 +27,9 @@ def damaged(draw: st.DrawFn) -> bytes:
         following = data.find(b" ", blank + 1)
         match draw(st.sampled_from(["odd", "word", "cut", "copy", "byte"])):
             case "odd":
-                data[place:place] = draw(st.sampled_from(ODD)).encode()
+                data[place:place] = draw(st.sampled_from(ODD_CODE)).encode()
             case "word" if 0 < blank < following:
-                data[blank + 1 : following] = draw(st.sampled_from(ODD)).encode()
+                data[blank + 1 : following] = draw(st.sampled_from(ODD_CODE)).encode()
             case "cut":
                 del data[place : place + draw(st.integers(1, 200))]
             case "copy":
