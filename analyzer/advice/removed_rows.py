@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from analyzer.advice.edited_input import edit_input
 from analyzer.demand.access_bytes import AccessBytes
 from analyzer.demand.hit_rates import KernelHitRates
+from analyzer.demand.scoreboards import is_counted_wait
 from analyzer.execution.profile.execution_profile import ExecutionProfile
 from analyzer.execution.profile.mbarrier_pipelines import MbarrierPipelines
 from analyzer.flow.cfg import BasicBlock, Cfg
-from analyzer.flow.def_use import DefUseChains
+from analyzer.flow.def_use import DefUseChains, find_def_use_chains
 from analyzer.ir.module import Kernel
-from analyzer.ir.opcode import ARITHMETIC_KINDS, Opcode, OpKind, Semantics
+from analyzer.ir.opcode import ARITHMETIC_KINDS, Opcode, OpKind
 from analyzer.isa.control_encoding import NO_BARRIER, ControlCodeColumns
 from analyzer.models.interface import ModelInput
 
@@ -39,7 +40,7 @@ def without_waits(model_input: ModelInput, rows: Collection[int]) -> ModelInput:
     kernel, codes = model_input.kernel, model_input.control_codes
     wait_mask, chosen = codes.wait_mask.copy(), np.array(sorted(rows), dtype=np.int64)
     wait_mask[chosen] = 0
-    waits = kernel.form_table.make_opcode_mask(_waits_for_scoreboard)[kernel.opcode_ids[chosen]]
+    waits = kernel.form_table.make_opcode_mask(is_counted_wait)[kernel.opcode_ids[chosen]]
     edited = replace(model_input, control_codes=replace(codes, wait_mask=wait_mask))
     return without_rows(edited, chosen[waits].tolist())
 
@@ -60,7 +61,7 @@ def find_waiting_row(model_input: ModelInput, row: int) -> int | None:
     cfg, kernel = model_input.cfg, model_input.kernel
     start = cfg.blocks[cfg.block_of[row]].start
     masks = model_input.control_codes.wait_mask[start : row + 1]
-    waits = kernel.form_table.make_opcode_mask(_waits_for_scoreboard)
+    waits = kernel.form_table.make_opcode_mask(is_counted_wait)
     waiting = np.flatnonzero((masks > 0) | waits[kernel.opcode_ids[start : row + 1]])
     return start + int(waiting[-1]) if len(waiting) else None
 
@@ -87,7 +88,7 @@ def find_dead_rows(cfg: Cfg, removed: Collection[int]) -> frozenset[int]:
 
     An instruction is needed if it does more than write registers, or if a needed one reads what it writes.
     """
-    kernel, chains = cfg.kernel, DefUseChains(cfg)
+    kernel, chains = cfg.kernel, find_def_use_chains(cfg)
     is_pure = kernel.form_table.make_opcode_mask(_only_writes_registers)[kernel.opcode_ids].tolist()
     rows = range(cfg.blocks[-1].stop)
     roots = {row for row in rows if not is_pure[row]}
@@ -109,10 +110,6 @@ def _find_needed_rows(
                 found.add(row)
                 work.append(row)
     return frozenset(found)
-
-
-def _waits_for_scoreboard(opcode: Opcode) -> bool:
-    return opcode.semantics is Semantics.WAIT_SCOREBOARD
 
 
 def _only_writes_registers(opcode: Opcode) -> bool:

@@ -70,7 +70,7 @@ def assign_scoreboards(cfg: Cfg, costs: OpcodeCosts) -> Scoreboards:
 def _name_counted_scoreboards(kernel: Kernel, write: NDArray[np.uint8]) -> set[int]:
     """Set the scoreboards of LDGDEPBAR, which the next DEPBAR names; return all that a DEPBAR names."""
     counts = kernel.form_table.make_opcode_mask(_is_copy_group)[kernel.opcode_ids]
-    waits = kernel.form_table.make_opcode_mask(_is_counted_wait)[kernel.opcode_ids]
+    waits = kernel.form_table.make_opcode_mask(is_counted_wait)[kernel.opcode_ids]
     if not counts.any():
         return set()
     found: set[int] = set()
@@ -88,7 +88,8 @@ def _is_copy_group(opcode: Opcode) -> bool:
     return opcode.sched_class is SchedClass.ASYNC_COPY and opcode.kind is not OpKind.ASYNC_COPY
 
 
-def _is_counted_wait(opcode: Opcode) -> bool:
+def is_counted_wait(opcode: Opcode) -> bool:
+    """Return whether an instruction does nothing but wait for a scoreboard, as DEPBAR does."""
     return opcode.semantics is Semantics.WAIT_SCOREBOARD
 
 

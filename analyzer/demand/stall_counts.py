@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.demand.opcode_costs import PIPE_INDEX, OpcodeCosts
-from analyzer.demand.scoreboards import Scoreboards
+from analyzer.demand.scoreboards import Scoreboards, is_counted_wait
 from analyzer.demand.wgmma_operands import is_warpgroup_mma
 from analyzer.flow.cfg import BasicBlock, Cfg
 from analyzer.hardware.schema import Arch
@@ -78,7 +78,7 @@ class _Scheduler:
         branch_cycles = arch.sched[SchedClass.BRANCH].latency_cycles.value
         least = np.where(resolving, branch_cycles, 1.0)
         least[table.make_opcode_mask(_is_fence)[ids]] = arch.issue.barrier_cycles.value
-        least[table.make_opcode_mask(_is_counted_wait)[ids]] = arch.issue.memory_interval_cycles.value
+        least[table.make_opcode_mask(is_counted_wait)[ids]] = arch.issue.memory_interval_cycles.value
         self.least: list[float] = least.tolist()
         self.is_barrier: list[bool] = table.make_opcode_mask(_is_cta_barrier)[ids].tolist()
         self.wait_mask: list[int] = boards.wait_mask.tolist()
@@ -229,7 +229,3 @@ def _is_resolved_late(opcode: Opcode) -> bool:
 
 def _is_fence(opcode: Opcode) -> bool:
     return opcode.semantics is Semantics.MEMORY_FENCE
-
-
-def _is_counted_wait(opcode: Opcode) -> bool:
-    return opcode.semantics is Semantics.WAIT_SCOREBOARD

@@ -12,7 +12,7 @@ A scoreboard holds the rows that have incremented it since the last wait for it.
 
 from collections import deque
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from msgspec import Struct
@@ -177,3 +177,9 @@ def _join_definitions(entry: _ReachingDefinitions, arriving: _ReachingDefinition
             entry[number] = known | rows
             changed = True
     return changed
+
+
+@lru_cache(maxsize=2)
+def find_def_use_chains(cfg: Cfg) -> DefUseChains:
+    """Return the chains of a kernel, the same for all who ask for those of one graph in turn."""
+    return DefUseChains(cfg)

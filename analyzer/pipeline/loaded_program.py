@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from analyzer.demand.instruction_mix import InstructionMix
 from analyzer.flow.cfg import Cfg, build_cfg
-from analyzer.flow.def_use import DefUseChains
+from analyzer.flow.def_use import DefUseChains, find_def_use_chains
 from analyzer.flow.loops import LoopForest, find_loops
 from analyzer.frontend.input_folder import is_folder, list_cubins
 from analyzer.frontend.module_reader import read_module
@@ -54,7 +54,7 @@ class LoadedKernel(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def defuse(self) -> DefUseChains:
         """Def-use chains through registers, predicates, uniform registers and scoreboards."""
-        return DefUseChains(self.cfg)
+        return find_def_use_chains(self.cfg)
 
     @cached_property
     def mix(self) -> InstructionMix:

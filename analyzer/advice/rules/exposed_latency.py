@@ -4,7 +4,7 @@ import numpy as np
 
 from analyzer.advice.interface import Edit, Site, list_rows
 from analyzer.advice.removed_rows import find_waiting_row, without_result_scoreboards, without_waits
-from analyzer.flow.def_use import DefUseChains
+from analyzer.flow.def_use import find_def_use_chains
 from analyzer.isa.register_operands import format_register_unit
 from analyzer.models.bounds import LATENCY_BOUND
 from analyzer.models.interface import Stall
@@ -51,7 +51,7 @@ def _describe_wait(result: ModelResult, row: int, stall: Stall, share: float) ->
 def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
     """Return the launch in which these instructions find their operands ready."""
     rows = list_rows(sites)
-    chains = DefUseChains(result.model_input.cfg)
+    chains = find_def_use_chains(result.model_input.cfg)
     # Otherwise a later wait for the same scoreboard, meant for another load, would wait in their place.
     awaited = frozenset[int]().union(
         *(raising for row in rows for raising in chains.sources(row).scoreboards.values())

@@ -9,7 +9,7 @@ from analyzer.advice.edited_input import edit_input
 from analyzer.advice.interface import Edit, Site, list_rows
 from analyzer.advice.removed_rows import PURE_KINDS, find_dead_rows, without_rows
 from analyzer.demand.opcode_costs import OpcodeCosts
-from analyzer.flow.def_use import DefUseChains
+from analyzer.flow.def_use import DefUseChains, find_def_use_chains
 from analyzer.hardware.gpu import find_sched_timing
 from analyzer.ir.opcode import Opcode, OpKind, Semantics
 from analyzer.ir.scheduling import Completion, SchedClass
@@ -48,7 +48,7 @@ def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
     others = set(np.flatnonzero(model_input.execution_counts > 0).tolist()) - rows
     if ids & {int(kernel.opcode_ids[row]) for row in others}:
         return None  # costs belong to opcodes: other uses of the same opcode are meant
-    chains = DefUseChains(model_input.cfg)
+    chains = find_def_use_chains(model_input.cfg)
     conversions = {
         near
         for row in rows
@@ -84,7 +84,11 @@ def _find_accidental_rows(model_input: ModelInput) -> frozenset[int]:
     words, and test its exponent), and may end in a comparison or an integer. Rows whose results end
     elsewhere, such as in memory, are meant.
     """
-    kernel, chains, counts = model_input.kernel, DefUseChains(model_input.cfg), model_input.execution_counts
+    kernel, chains, counts = (
+        model_input.kernel,
+        find_def_use_chains(model_input.cfg),
+        model_input.execution_counts,
+    )
     doubles = kernel.form_table.make_opcode_mask(_is_double)[kernel.opcode_ids].tolist()
     rows = {row for row in range(model_input.cfg.blocks[-1].stop) if doubles[row] and counts[row] > 0}
     readers, meant = dict[int, frozenset[int]](), set[int]()

@@ -18,7 +18,7 @@ import numpy as np
 
 from analyzer.advice.interface import Edit, Site, list_rows
 from analyzer.advice.removed_rows import find_dead_rows, without_rows
-from analyzer.flow.def_use import DefUseChains
+from analyzer.flow.def_use import DefUseChains, find_def_use_chains
 from analyzer.ir.opcode import Opcode, OpKind, Semantics
 from analyzer.models.interface import ModelInput
 from analyzer.models.model_result import ModelResult
@@ -95,7 +95,7 @@ def _find_divisions(model_input: ModelInput) -> list[frozenset[int]]:
 
     Divisions by the same value share its reciprocal, which belongs to the first of them.
     """
-    kernel, chains = model_input.kernel, DefUseChains(model_input.cfg)
+    kernel, chains = model_input.kernel, find_def_use_chains(model_input.cfg)
     counts = model_input.execution_counts
     candidates = kernel.form_table.make_opcode_mask(_is_float_to_int)[kernel.opcode_ids]
     found, known = _find_subroutines(model_input), set[int]()

@@ -2,7 +2,7 @@
 
 from analyzer.advice.interface import Edit, Site, list_rows
 from analyzer.advice.removed_rows import without_result_scoreboards, without_rows
-from analyzer.flow.def_use import DefUseChains
+from analyzer.flow.def_use import DefUseChains, find_def_use_chains
 from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, Opcode, OpKind
 from analyzer.ir.operand import Register
 from analyzer.ir.scheduling import SchedClass
@@ -48,7 +48,7 @@ def _find_copies(model_input: ModelInput) -> dict[int, int]:
     rows = [row for row in _list_stores_in_loops(model_input) if model_input.execution_counts[row] > 0]
     if not rows:
         return {}
-    chains = DefUseChains(model_input.cfg)
+    chains = find_def_use_chains(model_input.cfg)
     return {row: load for row in rows if (load := _find_stored_load(model_input, chains, row)) is not None}
 
 

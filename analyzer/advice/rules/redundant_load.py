@@ -2,7 +2,7 @@
 
 from analyzer.advice.interface import Edit, Site, list_rows
 from analyzer.advice.removed_rows import without_rows
-from analyzer.flow.def_use import DefUseChains
+from analyzer.flow.def_use import find_def_use_chains
 from analyzer.flow.loops import Loop
 from analyzer.ir.opcode import GLOBAL_SPACES, Opcode, OpKind
 from analyzer.models.interface import ModelInput
@@ -23,7 +23,7 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
     loops = [loop for loop in model_input.loop_forest.loops if not _synchronizes(model_input, loop)]
     if not loops or not (loads & (counts > 0)).any():
         return ()
-    chains = DefUseChains(model_input.cfg)
+    chains = find_def_use_chains(model_input.cfg)
     found: set[int] = set()
     for loop in loops:
         rows = frozenset(_list_rows(model_input, loop))

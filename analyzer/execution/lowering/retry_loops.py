@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from analyzer.execution.lowering.slicing import find_address_reads
 from analyzer.flow.cfg import Cfg
-from analyzer.flow.def_use import DefUseChains
+from analyzer.flow.def_use import DefUseChains, find_def_use_chains
 from analyzer.flow.loops import Loop, LoopForest
 from analyzer.ir.opcode import MEMORY_KINDS, Opcode, OpKind
 from analyzer.ir.operand import Immediate, Operand, Predicate, Register
@@ -61,7 +61,7 @@ def find_retry_loops(cfg: Cfg, loop_forest: LoopForest) -> Mapping[int, RetryLoo
     ]
     if not any(exchanges for _, exchanges in loops):
         return {}
-    chains = DefUseChains(cfg)
+    chains = find_def_use_chains(cfg)
     found: dict[int, RetryLoop] = {}
     for loop, exchanges in loops:
         for exchange in exchanges:

@@ -9,7 +9,6 @@ for all of that memory, `--arg 3=fill:N`, settles it.
 """
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
@@ -20,11 +19,11 @@ from analyzer.execution.lowering.segments import CompiledKernel
 from analyzer.execution.lowering.step import ConstantRead
 from analyzer.execution.machine.access_totals import AccessKey, AccessTotals
 from analyzer.execution.profile.missing_inputs import MissingInput
-from analyzer.flow.def_use import DefUseChains
+from analyzer.flow.def_use import find_def_use_chains
 from analyzer.ir.arrays import FloatArray
 
 
-class MissingInputSearch(Struct, frozen=True, eq=False, dict=True):
+class MissingInputSearch(Struct, frozen=True, eq=False):
     """Finds missing inputs of one executed launch."""
 
     kernel: CompiledKernel
@@ -49,13 +48,9 @@ class MissingInputSearch(Struct, frozen=True, eq=False, dict=True):
         fill = None if exit_row is None else self._find_fill(exit_row, owner)
         return MissingInput(option=f"--arg {owner.ordinal}={fill or '@data.npy'}", name=owner.name)
 
-    @cached_property
-    def _chains(self) -> DefUseChains:
-        return DefUseChains(self.kernel.cfg)
-
     def _find_fill(self, exit_row: int, owner: Allocation) -> str | None:
         """Return `fill:N` with the type of the elements that bound a loop; None if no one number decides."""
-        bounds = find_bound_loads(self._chains, exit_row)
+        bounds = find_bound_loads(find_def_use_chains(self.kernel.cfg), exit_row)
         own = [load for load in bounds if self._find_loaded_allocation(load.row) is owner]
         if len(own) > 1:
             return None
