@@ -1,0 +1,1 @@
+"""Operators (matrix products, attention, norms, collectives): workloads named by shapes, without code."""

@@ -1,0 +1,1 @@
+"""Operator families: one module each, with `FAMILY`, found by its file name."""

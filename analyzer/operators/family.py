@@ -1,0 +1,67 @@
+"""What an operator family gives: an analytic reference time, and features of what the reference leaves out.
+
+A learned model predicts time_us = reference.total_us · exp(correction(features)). The reference has a few
+fitted parameters (a share of the peak that is sustained, a launch floor); the features are dimensionless
+(logarithms of ratios between the reference's terms, waves, padding), so that they mean the same on a GPU
+that taught nothing.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from analyzer.operators.batches import Column, OperatorBatch
+from analyzer.operators.hardware_figures import OperatorHardware
+from analyzer.operators.names import Operator
+
+
+class ReferenceTerms(Struct, frozen=True):
+    """The analytic time of each row of a batch, and what it was made of."""
+
+    names: tuple[str, ...]  # of the terms: ("tensor", "dram", "l2", "launch")
+    terms_us: NDArray[np.float64]  # rows x terms; `--explain` prints them
+    total_us: Column
+    flops: Column
+    dram_bytes: Column  # that have to move at least once
+
+    def find_term(self, name: str) -> Column:
+        """Return one term in microseconds."""
+        return self.terms_us[:, self.names.index(name)]
+
+
+class FittedParameter(Struct, frozen=True):
+    """A number of the reference that is fitted on training GPUs and stored with the weights."""
+
+    name: str
+    initial: float
+    low: float
+    high: float
+
+
+Parameters = Mapping[str, float]
+
+
+class OperatorFamily(Struct, frozen=True):
+    """Operators that share one reference, one set of features and one set of weights.
+
+    `compute_terms(batch, hardware, parameters)` and `compute_features(batch, hardware, terms)` take a batch of
+    one operator and data type on one GPU; features are rows x feature_names, float64, finite.
+    `choose_weights(batch)` names the set of weights: by default the family's name and the data type, so that
+    `gemm-bf16` and `gemm-fp8` are learned apart; a family may pool data types or split kinds.
+    """
+
+    name: str
+    operators: frozenset[Operator]
+    parameters: tuple[FittedParameter, ...]
+    feature_names: tuple[str, ...]
+    compute_terms: Callable[[Any, OperatorHardware, Parameters], ReferenceTerms]
+    compute_features: Callable[[Any, OperatorHardware, ReferenceTerms], NDArray[np.float64]]
+    choose_weights: Callable[[OperatorBatch], str]
+
+    @property
+    def initial_parameters(self) -> dict[str, float]:
+        """Parameters before any fit."""
+        return {parameter.name: parameter.initial for parameter in self.parameters}

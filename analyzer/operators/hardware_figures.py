@@ -1,0 +1,94 @@
+"""The figures of a GPU that operator models read, as plain numbers."""
+
+from functools import cache
+
+from msgspec import Struct
+
+from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.schema import HardwareParameter
+from analyzer.ir.scheduling import TensorRate
+from analyzer.operators.names import DataType
+
+
+class OperatorHardware(Struct, frozen=True):
+    """A GPU as operator models see it. Rates are dense peaks; 1 FMA counts as two operations."""
+
+    key: str  # name of the GPU's file in `hwdb/gpu`
+    architecture: str  # "sm_90"
+    sm_count: float
+    boost_mhz: float
+    dram_gbps: float  # datasheet's
+    sustained_dram_gbps: float  # measured, or the datasheet's times an efficiency
+    dram_bytes: float
+    l2_bytes: float
+    l2_gbps: float
+    fp32_tflops: float
+    tdp_w: float
+    shared_bytes_per_sm: float
+    registers_per_sm: float
+    max_warps_per_sm: float
+    tensor_fma_per_cycle: tuple[tuple[TensorRate, float], ...]  # per SM, of the rates that it has
+
+    def find_peak_tflops(self, dtype: DataType) -> float:
+        """Return the dense peak of matrix products at boost in TFLOP/s; FP32's on CUDA cores without tensor cores.
+
+        A data type that the GPU has no rate for is computed in the next wider one that it has.
+        """
+        rates = dict(self.tensor_fma_per_cycle)
+        for rate in _RATES.get(dtype, ()):
+            if rate in rates:
+                return 2.0 * rates[rate] * self.sm_count * self.boost_mhz * 1e-6
+        return self.fp32_tflops
+
+
+_HALF = (TensorRate.BF16, TensorRate.F16)
+_RATES: dict[DataType, tuple[TensorRate, ...]] = {
+    DataType.TF32: (TensorRate.TF32,),
+    DataType.FP16: (TensorRate.F16,),
+    DataType.BF16: _HALF,
+    DataType.FP8: (TensorRate.FP8, *_HALF),
+    DataType.FP8_BLOCK: (TensorRate.FP8, *_HALF),
+    DataType.INT8: (TensorRate.INT8, *_HALF),
+    DataType.INT8_WEIGHTS: _HALF,
+    DataType.INT4_WEIGHTS: _HALF,
+    DataType.NVFP4: (TensorRate.FP4, TensorRate.FP8, *_HALF),
+}
+
+
+@cache
+def read_operator_hardware(gpu: Gpu) -> OperatorHardware:
+    """Return the figures of a GPU; what its file lacks follows from the bandwidth, clock and SMs it has."""
+    file = gpu.file
+    clock_mhz = file.clock.boost_mhz.value
+    dram_gbps = file.memory.bandwidth_gbps.value
+    fp32 = _find(file.peak.fp32_tflops if file.peak else None, 128 * 2 * gpu.sm_count * clock_mhz * 1e-6)
+    limits = gpu.arch.limits if gpu.arch else None
+    return OperatorHardware(
+        key=gpu.key,
+        architecture=file.arch,
+        sm_count=float(gpu.sm_count),
+        boost_mhz=clock_mhz,
+        dram_gbps=dram_gbps,
+        sustained_dram_gbps=gpu.sustained_dram_gbps.value,
+        dram_bytes=1e9 * _find(file.memory.size_gb, 16.0),
+        l2_bytes=file.l2.size_bytes.value,
+        l2_gbps=_find(file.l2.bandwidth_gbps, _estimate_l2_gbps(gpu, clock_mhz)),
+        fp32_tflops=fp32,
+        tdp_w=_find(file.power.tdp_w if file.power else None, 250.0),
+        shared_bytes_per_sm=limits.shared_bytes_per_sm.value if limits else 65536.0,
+        registers_per_sm=limits.registers_per_sm.value if limits else 65536.0,
+        max_warps_per_sm=limits.max_warps_per_sm.value if limits else 64.0,
+        tensor_fma_per_cycle=tuple(
+            (rate, row.fma_per_cycle_per_sm.value) for rate, row in file.tensor.items()
+        ),
+    )
+
+
+def _find(figure: HardwareParameter | None, otherwise: float) -> float:
+    return otherwise if figure is None else figure.value
+
+
+def _estimate_l2_gbps(gpu: Gpu, clock_mhz: float) -> float:
+    """Return the SMs' rate from the L2: the architecture's, else 32 bytes per SM and cycle."""
+    per_cycle = gpu.arch.memory.l2_bytes_per_cycle_per_sm.value if gpu.arch else 32.0
+    return per_cycle * gpu.sm_count * clock_mhz * 1e-3
