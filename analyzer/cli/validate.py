@@ -71,8 +71,8 @@ def validate(
     arguments, split, l2, clock_mhz, group, counted, config, note, as far as there is something to say.
     """
     from analyzer.cli.options import parse_model_names
-    from analyzer.evaluation.validation import CaseFilters
     from analyzer.evaluation.validation import validate as run_validation
+    from analyzer.evaluation.validation_report import CaseFilters
 
     if no_cache and cache is not None:
         raise UsageError("--cache and --no-cache exclude each other", hint="give one of them")
