@@ -1,7 +1,8 @@
 """Tables of measured operators: `predict --table`'s columns and `time_us`, as rows that teach.
 
 Further columns: `timing` (kernel, interval, ncu; kernel if not given), `dataset`, and `shape_key` (rows with
-the same text stay on the same side of a split; by default (n, k) of products, the width of rows, head layouts).
+the same text stay on the same side of a split; by default (n, k) of products, the width of rows, head
+layouts).
 """
 
 from collections.abc import Sequence
