@@ -28,6 +28,8 @@ class OperatorHardware(Struct, frozen=True):
     registers_per_sm: float
     max_warps_per_sm: float
     tensor_fma_per_cycle: tuple[tuple[TensorRate, float], ...]  # per SM, of the rates that it has
+    sustained_tensor_mhz: float  # clock under matrix products where known, else boost
+    has_stacked_dram: bool  # HBM; else GDDR or LPDDR
 
     def find_peak_tflops(self, dtype: DataType) -> float:
         """Return the dense peak of matrix products at the boost clock in TFLOP/s.
@@ -81,6 +83,8 @@ def read_operator_hardware(gpu: Gpu) -> OperatorHardware:
         tensor_fma_per_cycle=tuple(
             (rate, row.fma_per_cycle_per_sm.value) for rate, row in file.tensor.items()
         ),
+        sustained_tensor_mhz=gpu.find_clock_mhz(tensor=TensorRate.BF16).value,
+        has_stacked_dram=file.memory.kind.startswith("HBM"),
     )
 
 
