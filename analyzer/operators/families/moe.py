@@ -258,7 +258,7 @@ def _compute_l2_us(
     columns = configuration.block_n * shape.dtype.weight_bytes
     moved = tiling.tasks * tiling.steps * configuration.block_k * (rows + columns)
     stored = shape.pairs * shape.n * shape.dtype.output_bytes
-    sharing = parameters["request_sharing"] if _major(hardware) in (9, 10) else 1.0
+    sharing = parameters["request_sharing"] if hardware.major in (9, 10) else 1.0
     return (moved / sharing + stored) / (parameters["l2_share"] * hardware.l2_gbps * 1e3)
 
 
@@ -267,10 +267,6 @@ def _count_bytes_once(shape: ProductShape, tiling: _Tiling) -> Column:
     weights = tiling.busy_experts * shape.n * shape.k * shape.dtype.weight_bytes
     left = np.minimum(shape.distinct_rows, shape.pairs) * shape.k * shape.dtype.activation_bytes
     return weights + left + shape.pairs * shape.n * shape.dtype.output_bytes
-
-
-def _major(hardware: OperatorHardware) -> int:
-    return int(hardware.architecture.removeprefix("sm_").rstrip("a")) // 10
 
 
 TERM_NAMES = ("tensor", "l2", "dram", "latency", "launch", "around")
