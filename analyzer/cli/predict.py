@@ -9,6 +9,7 @@ import click
 from analyzer.cli.completion import complete_gpus
 from analyzer.cli.examples import make_examples
 from analyzer.cli.exit_codes import ExitCode
+from analyzer.cli.options import split_names
 from analyzer.cli.output import check_outputs, output_option, write_report, write_text
 from analyzer.cli.progress import show_progress
 from analyzer.operators.names import AttentionKind, DataType, MoeProduct, Operator
@@ -140,7 +141,7 @@ def _make_options(
 def _find_models(text: str) -> list[str]:
     from analyzer.models.operators.registry import list_operator_models
 
-    return list(list_operator_models()) if text == "all" else [name.strip() for name in text.split(",")]
+    return list(list_operator_models()) if text == "all" else split_names([text])
 
 
 def _answer_operator(
@@ -156,7 +157,7 @@ def _answer_operator(
     from analyzer.pipeline.operator_prediction import make_predict_report, predict_rows
 
     operator, dtype, given = what
-    names = [name.strip() for text in gpus for name in text.split(",") if name.strip()]
+    names = split_names(gpus)
     names = sorted(find_gpu_paths()) if names == ["all"] else names
     for name in names:
         load_gpu(name)

@@ -11,6 +11,7 @@ from zlib import crc32
 
 import numpy as np
 
+from analyzer.hardware.gpu_database import load_gpu
 from analyzer.operators.batches import (
     AttentionBatch,
     Column,
@@ -47,7 +48,7 @@ def read_measured_table(path: Path) -> list[MeasuredBatch]:
             )
             batch = MeasuredBatch(
                 dataset or path.name,
-                part.gpu,
+                load_gpu(part.gpu).key,
                 part.batch,
                 time_us[part.places],
                 _make_keys(part.batch, [given[i] for i in part.places]),
