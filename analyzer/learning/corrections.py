@@ -14,6 +14,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.hardware.gpu_database import load_gpu
+from analyzer.learning.fit_extra_trees import fit_extra_trees
 from analyzer.learning.fit_mlp import fit_mlp
 from analyzer.learning.fit_reference import fit_parameters
 from analyzer.learning.fit_trees import fit_trees
@@ -196,6 +197,16 @@ def fit_transfer(rows: TeachingRows, options: LearningOptions) -> tuple[Correcti
 def _fit_trees(
     inputs: Rows, target: Rows, weights: Rows, options: LearningOptions, n_trees: int, depth: int
 ) -> TreeEnsemble:
+    if options.tree_kind == "extra":
+        return fit_extra_trees(
+            inputs,
+            target,
+            weights,
+            n_trees=n_trees,
+            depth=depth,
+            min_leaf_rows=options.min_leaf_rows,
+            seed=options.seed,
+        )
     return fit_trees(
         inputs,
         target,
