@@ -1,0 +1,289 @@
+"""A CSV table of measured launches as text: its rows and fields, and where each stands in the file.
+
+What the columns of a table are is up to its reader (`case_table`, `transfer_table`); here are the parts that
+all such tables share: a header, rows with as many fields, and fields that are dimensions, numbers or
+arguments. Any fault is an InputError that shows the field.
+"""
+
+import csv
+import io
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from analyzer.execution.binding.argument_parser import parse_value
+from analyzer.files import read_file
+from analyzer.ir.launch import ArgumentValue, Dim3, Launch, NullPointer, check_launch
+from analyzer.text.errors import HardwareError, InputError, UsageError
+from analyzer.text.source import Location, locate
+
+FILE_PREFIX = "@"
+UTF8_BOM = b"\xef\xbb\xbf"
+MAX_TABLE_BYTES = 64 << 20
+_CSV_FIELD = re.compile(rb'("(?:[^"]|"")*"|[^,\r\n]*)(,|\r?\n|\r|$)')
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,10}")
+_DIMS_HINT = "write 32;32;1 or 32x32x1 or 128"
+_ARGUMENTS_HINT = (
+    'write ["ptr", "ptr", 1024] or {"n": 1024}: numbers, ptr, ptr:4096, null, tensormap, zeros, fill:7.5, '
+    "@data.npy"
+)
+
+ArgumentLiteral = str | int | float | None
+Arguments = tuple[tuple[str, ArgumentLiteral], ...]  # position or name, and value as written
+_Value = TypeVar("_Value")
+
+
+def read_table_bytes(path: Path, hint: str) -> bytes:
+    """Return a table's bytes without a byte-order mark. Raises InputError with the hint."""
+    try:
+        return read_file(path, MAX_TABLE_BYTES).removeprefix(UTF8_BOM)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: {reason}", hint=hint) from None
+
+
+def parse_argument_value(value: ArgumentLiteral, folder: Path) -> ArgumentValue:
+    """Return the value that a text or number of a table means. Raises UsageError."""
+    match value:
+        case None:
+            return NullPointer()
+        case str():
+            return parse_value(value, folder)
+        case _:
+            return value
+
+
+class MeasuredTable:
+    """Reader of one file, which knows the place of each field."""
+
+    __slots__ = ("_checked", "_data", "_first_line", "_path", "_required", "columns")
+
+    def __init__(self, path: Path, data: bytes, required: tuple[str, ...], *, first_line: int = 1) -> None:
+        """Prepare to read.
+
+        required: columns that the table must have.
+        first_line: number of the first line of `data` in the file.
+        """
+        self._path, self._data, self._required, self._first_line = path, data, required, first_line
+        self.columns: list[str] = []
+        self._checked: set[str] = set()
+
+    @property
+    def path(self) -> Path:
+        """File of the table."""
+        return self._path
+
+    @property
+    def folder(self) -> Path:
+        """Folder that paths in the table are relative to."""
+        return self._path.parent
+
+    def read_rows(self) -> Iterator["MeasuredRow"]:
+        """Yield the rows that are not empty, in the order of the file."""
+        records = self._read_records()
+        line, header = next(records, (1, []))
+        self.columns = [name.strip() for name in header]
+        self._check_header(line)
+        for line, fields in records:
+            if any(field.strip() for field in fields):
+                yield self._make_row(line, fields)
+
+    def _make_row(self, line: int, fields: list[str]) -> "MeasuredRow":
+        if len(fields) != len(self.columns):
+            count = len(fields)
+            raise InputError(
+                f"{count} field{'s' if count > 1 else ''}, the header has {len(self.columns)}",
+                location=self._locate_field(line, min(count, len(self.columns)) - 1),
+                hint='a field that holds commas stands in "...", one that is empty keeps its comma',
+            )
+        return MeasuredRow(self, line, dict(zip(self.columns, map(str.strip, fields), strict=True)))
+
+    def _read_records(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield the line on which each record begins, from 1 in `data`, and its fields."""
+        try:
+            text = self._data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            location = locate(str(self._path), self._data, error.start, first_line=self._first_line)
+            raise InputError("this is not UTF-8 text", location=location, hint="save it as UTF-8") from None
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        line = 1
+        try:
+            for fields in reader:
+                if fields:
+                    yield line, fields
+                line = reader.line_num + 1
+        except csv.Error as error:
+            raise InputError(
+                f"not CSV: {error}",
+                location=self._locate_field(line, 0),
+                hint='a field that holds commas or quotes stands in "...", a quote in it is doubled',
+            ) from None
+
+    def _check_header(self, line: int) -> None:
+        location = self._locate_field(line, 0)
+        missing = [name for name in self._required if name not in self.columns]
+        if not any(self.columns):
+            raise InputError(
+                f"{self._path}: the table is empty", hint=f"its columns: {', '.join(self._required)}"
+            )
+        if missing:
+            separators = len(self.columns) == 1 and re.search(r"[;\t]", self.columns[0])
+            hint = "separate columns by commas" if separators else f"it has: {', '.join(self.columns)}"
+            raise InputError(f"no column {', '.join(missing)}", location=location, hint=hint)
+        repeated = next((name for name in self.columns if name and self.columns.count(name) > 1), None)
+        if repeated is not None:
+            last = len(self.columns) - 1 - self.columns[::-1].index(repeated)
+            raise InputError(
+                f"column {repeated} is there twice",
+                location=self._locate_field(line, last),
+                hint="leave one of them out",
+            )
+
+    def _locate_field(self, line: int, field: int) -> Location:
+        """Return the place of a field of the record that begins on a line of `data`."""
+        offset = 0
+        for _ in range(line - 1):
+            offset = self._data.find(b"\n", offset) + 1
+        start, length = offset, 1
+        for _ in range(field + 1):
+            match = _CSV_FIELD.match(self._data, offset)
+            if match is None:
+                break
+            start, length = match.start(), len(match[1])
+            if match[2] != b",":
+                break
+            offset = match.end()
+        return locate(str(self._path), self._data, start, first_line=self._first_line, length=max(1, length))
+
+    def make_error(self, line: int, column: str, message: str, hint: str) -> InputError:
+        """Return an error that shows the field."""
+        location = self._locate_field(line, self.columns.index(column))
+        return InputError(f"column {column}: {message}", location=location, hint=hint)
+
+    def check_value(self, value: ArgumentLiteral) -> None:
+        """Check a value, each distinct one once because files are opened for it. Raises UsageError."""
+        if repr(value) not in self._checked:
+            parse_argument_value(value, self.folder)
+            self._checked.add(repr(value))
+
+
+class MeasuredRow(Struct, frozen=True):
+    """The fields of one row by column."""
+
+    table: MeasuredTable
+    line: int  # on which the row begins, from 1 in the text that the table was given
+    fields: Mapping[str, str]
+
+    def read_optional(self, column: str) -> str:
+        """Return a field, empty where the table has no such column."""
+        return self.fields.get(column, "")
+
+    def read_required(self, column: str) -> str:
+        """Return a field. Raises InputError if it is empty, as all methods below do for a faulty field."""
+        found = self.read_optional(column)
+        if not found:
+            raise self.make_error(column, "is empty", "each row needs it")
+        return found
+
+    def read_dims(self, column: str) -> Dim3:
+        """Return dimensions written as `32;32;1`, `32x32x1` or `128`."""
+        text = self.read_required(column)
+        parts = [part.strip() for part in re.split(r"[;,x]", text.lower())]
+        if not 1 <= len(parts) <= 3 or not all(_WHOLE_NUMBER.fullmatch(part) for part in parts):
+            raise self.make_error(column, f"{text!r} is not one to three whole numbers", _DIMS_HINT)
+        return Dim3(*map(int, parts))
+
+    def read_whole_number(self, column: str) -> int | None:
+        """Return an integer of at least 0, None if the field is empty."""
+        text = self.read_optional(column)
+        if text and not _WHOLE_NUMBER.fullmatch(text):
+            raise self.make_error(column, f"{text!r} is no whole number", "give bytes, or leave it empty")
+        return int(text) if text else None
+
+    def read_positive(self, column: str) -> float:
+        """Return a positive number."""
+        text = self.read_required(column)
+        try:
+            found = float(text)
+        except ValueError:
+            found = math.nan
+        if not (math.isfinite(found) and found > 0):
+            unit = "microseconds" if column == "time_us" else "MHz"
+            raise self.make_error(column, f"{text!r} is no positive number", f"give {unit}, such as 12.5")
+        return found
+
+    def read_choice(self, column: str, allowed: tuple[str, ...]) -> str:
+        """Return one of the allowed values in lower case, or an empty text."""
+        found = self.read_optional(column).lower()
+        if found and found not in allowed:
+            hint = f"write {' or '.join(allowed)}, or leave it empty"
+            raise self.make_error(column, f"{self.read_optional(column)!r} is neither", hint)
+        return found
+
+    def read_arguments(self) -> tuple[Arguments, str]:
+        """Return the arguments, and the reason if a file that they name is missing or faulty."""
+        found: list[tuple[str, ArgumentLiteral]] = []
+        problem = ""
+        for which, given in self._decode_arguments().items():
+            value = int(given) if isinstance(given, bool) else given
+            if not which.strip():
+                raise self.make_error("arguments", "an argument needs a place or a name", _ARGUMENTS_HINT)
+            if isinstance(value, list | dict):
+                message = f"argument {which}: {_shorten(str(value))} is no value"
+                raise self.make_error("arguments", message, _ARGUMENTS_HINT)
+            try:
+                self.table.check_value(value)
+            except UsageError as error:
+                if not (isinstance(value, str) and value.strip().startswith(FILE_PREFIX)):
+                    message = f"argument {which}: {error}"
+                    raise self.make_error("arguments", message, error.diagnostic.hint) from None
+                problem = problem or f"argument {which}: {error}"
+            found.append((which.strip(), value))
+        return tuple(found), problem
+
+    def _decode_arguments(self) -> dict[str, Any]:
+        """Return values of JSON by position or name."""
+        text = self.read_optional("arguments")
+        if not text:
+            return {}
+        try:
+            content = msgspec.json.decode(text)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise self.make_error(
+                "arguments", f"{_shorten(text)} is not JSON: {error}", _ARGUMENTS_HINT
+            ) from None
+        if isinstance(content, list):
+            return {str(index): value for index, value in enumerate(content)}
+        if not isinstance(content, dict):
+            raise self.make_error(
+                "arguments", f"{_shorten(text)} is neither list nor object", _ARGUMENTS_HINT
+            )
+        return content
+
+    def check_dims(self, grid: Dim3, block: Dim3, cluster: Dim3 | None) -> None:
+        """Raise InputError for dimensions that no GPU takes or that contradict each other."""
+        self.call_checked("grid", lambda: check_launch(Launch(grid=grid)))
+        self.call_checked("block", lambda: check_launch(Launch(block=block)))
+        if cluster is not None:
+            self.call_checked("cluster", lambda: check_launch(Launch(grid=grid, cluster=cluster)))
+
+    def call_checked(self, column: str, read: Callable[[], _Value]) -> _Value:
+        """Return what `read` returns; a user's error of it is raised as one that shows the field."""
+        try:
+            return read()
+        except (UsageError, HardwareError) as error:
+            hint = error.diagnostic.hint or "no GPU takes such a launch"
+            raise self.make_error(column, str(error), hint) from None
+
+    def make_error(self, column: str, message: str, hint: str) -> InputError:
+        """Return an error that shows a field of this row."""
+        return self.table.make_error(self.line, column, message, hint)
+
+
+def _shorten(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")
