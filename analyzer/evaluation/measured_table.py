@@ -191,9 +191,9 @@ class MeasuredRow(Struct, frozen=True):
         return found
 
     def read_dims(self, column: str) -> Dim3:
-        """Return dimensions written as `32;32;1`, `32x32x1` or `128`."""
+        """Return dimensions written as `32;32;1`, `32x32x1`, `(32, 32, 1)` or `128`."""
         text = self.read_required(column)
-        parts = [part.strip() for part in re.split(r"[;,x]", text.lower())]
+        parts = [part.strip() for part in re.split(r"[;,x]", text.lower().strip("()[] "))]
         if not 1 <= len(parts) <= 3 or not all(_WHOLE_NUMBER.fullmatch(part) for part in parts):
             raise self.make_error(column, f"{text!r} is not one to three whole numbers", _DIMS_HINT)
         return Dim3(*map(int, parts))
@@ -225,11 +225,17 @@ class MeasuredRow(Struct, frozen=True):
             raise self.make_error(column, f"{self.read_optional(column)!r} is neither", hint)
         return found
 
-    def read_arguments(self) -> tuple[Arguments, str]:
-        """Return the arguments, and the reason if a file that they name is missing or faulty."""
+    def read_arguments(self, *, separator: str = "") -> tuple[Arguments, str]:
+        """Return the arguments, and the reason if a file that they name is missing or faulty.
+
+        separator: of values by position that may stand there in place of JSON; none where empty.
+        """
         found: list[tuple[str, ArgumentLiteral]] = []
         problem = ""
-        for which, given in self._decode_arguments().items():
+        text = self.read_optional("arguments")
+        is_list = separator and text and text[0] not in "[{"
+        given_values = _split_values(text, separator) if is_list else self._decode_arguments()
+        for which, given in given_values.items():
             value = int(given) if isinstance(given, bool) else given
             if not which.strip():
                 raise self.make_error("arguments", "an argument needs a place or a name", _ARGUMENTS_HINT)
@@ -265,10 +271,20 @@ class MeasuredRow(Struct, frozen=True):
             )
         return content
 
-    def check_dims(self, grid: Dim3, block: Dim3, cluster: Dim3 | None) -> None:
-        """Raise InputError for dimensions that no GPU takes or that contradict each other."""
-        self.call_checked("grid", lambda: check_launch(Launch(grid=grid)))
-        self.call_checked("block", lambda: check_launch(Launch(block=block)))
+    def check_dims(
+        self,
+        grid: Dim3,
+        block: Dim3,
+        cluster: Dim3 | None,
+        *,
+        columns: tuple[str, str] = ("grid", "block"),
+    ) -> None:
+        """Raise InputError for dimensions that no GPU takes or that contradict each other.
+
+        columns: of grid and block.
+        """
+        self.call_checked(columns[0], lambda: check_launch(Launch(grid=grid)))
+        self.call_checked(columns[1], lambda: check_launch(Launch(block=block)))
         if cluster is not None:
             self.call_checked("cluster", lambda: check_launch(Launch(grid=grid, cluster=cluster)))
 
@@ -283,6 +299,20 @@ class MeasuredRow(Struct, frozen=True):
     def make_error(self, column: str, message: str, hint: str) -> InputError:
         """Return an error that shows a field of this row."""
         return self.table.make_error(self.line, column, message, hint)
+
+
+def _split_values(text: str, separator: str) -> dict[str, Any]:
+    """Return values by position: numbers as such, all else as texts."""
+    return {str(index): _parse_number(part.strip()) for index, part in enumerate(text.split(separator))}
+
+
+def _parse_number(text: str) -> int | float | str:
+    for parse in (int, float):
+        try:
+            return parse(text)
+        except ValueError:
+            continue
+    return text
 
 
 def _shorten(text: str) -> str:
