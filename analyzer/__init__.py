@@ -31,6 +31,7 @@ _MODULES_BY_NAME = {
     "validate": "analyzer.evaluation.validation",
     "transfer": "analyzer.evaluation.transfer",
     "whatif": "analyzer.pipeline.whatif",
+    "predict": "analyzer.pipeline.operator_prediction",
     "load_gpu": "analyzer.hardware.gpu_database",
     "read_report": "analyzer.report",
     "Launch": "analyzer.pipeline",

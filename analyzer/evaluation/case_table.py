@@ -11,12 +11,12 @@ from analyzer.evaluation.measured_table import (
     MeasuredRow,
     MeasuredTable,
     parse_argument_value,
-    read_table_bytes,
 )
 from analyzer.execution.binding.argument_parser import make_argument
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.ir.launch import Dim3, Launch
+from analyzer.text.csv_table import read_csv_table
 
 REQUIRED_COLUMNS = ("dump", "gpu", "grid", "block", "time_us")
 SPLITS = ("learn", "judge")
@@ -89,7 +89,7 @@ def read_cases(path: Path) -> tuple[Case, ...]:
 
     A row whose files are missing is kept with its `problem`. Raises InputError that shows any fault.
     """
-    table = MeasuredTable(path, read_table_bytes(path, _TABLE_HINT), REQUIRED_COLUMNS)
+    table = MeasuredTable(path, read_csv_table(path, _TABLE_HINT), REQUIRED_COLUMNS)
     return tuple(_read_rows(table))
 
 

@@ -1,15 +1,12 @@
-"""A CSV table of measured launches as text: its rows and fields, and where each stands in the file.
+"""The rows of a CSV table of measured launches, and their fields: dimensions, numbers, arguments.
 
-What the columns of a table are is up to its reader (`case_table`, `transfer_table`); here are the parts that
-all such tables share: a header, rows with as many fields, and fields that are dimensions, numbers or
-arguments. Any fault is an InputError that shows the field.
+What the columns are is up to the reader of a table (`case_table`, `transfer_table`). Any fault is an
+InputError that shows the field.
 """
 
-import csv
-import io
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,15 +14,11 @@ import msgspec
 from msgspec import Struct
 
 from analyzer.execution.binding.argument_parser import parse_value
-from analyzer.files import read_file
 from analyzer.ir.launch import ArgumentValue, Dim3, Launch, NullPointer, check_launch
+from analyzer.text.csv_table import CsvTable
 from analyzer.text.errors import HardwareError, InputError, UsageError
-from analyzer.text.source import Location, locate
 
 FILE_PREFIX = "@"
-UTF8_BOM = b"\xef\xbb\xbf"
-MAX_TABLE_BYTES = 64 << 20
-_CSV_FIELD = re.compile(rb'("(?:[^"]|"")*"|[^,\r\n]*)(,|\r?\n|\r|$)')
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,10}")
 _DIMS_HINT = "write 32;32;1 or 32x32x1 or 128"
 _ARGUMENTS_HINT = (
@@ -36,15 +29,6 @@ _ARGUMENTS_HINT = (
 ArgumentLiteral = str | int | float | None
 Arguments = tuple[tuple[str, ArgumentLiteral], ...]  # position or name, and value as written
 _Value = TypeVar("_Value")
-
-
-def read_table_bytes(path: Path, hint: str) -> bytes:
-    """Return a table's bytes without a byte-order mark. Raises InputError with the hint."""
-    try:
-        return read_file(path, MAX_TABLE_BYTES).removeprefix(UTF8_BOM)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{path}: {reason}", hint=hint) from None
 
 
 def parse_argument_value(value: ArgumentLiteral, folder: Path) -> ArgumentValue:
@@ -59,19 +43,15 @@ def parse_argument_value(value: ArgumentLiteral, folder: Path) -> ArgumentValue:
 
 
 class MeasuredTable:
-    """Reader of one file, which knows the place of each field."""
+    """Reader of one table, which knows the place of each field."""
 
-    __slots__ = ("_checked", "_data", "_first_line", "_path", "_required", "columns")
+    __slots__ = ("_checked", "_path", "_table")
 
-    def __init__(self, path: Path, data: bytes, required: tuple[str, ...], *, first_line: int = 1) -> None:
-        """Prepare to read.
-
-        required: columns that the table must have.
-        first_line: number of the first line of `data` in the file.
-        """
-        self._path, self._data, self._required, self._first_line = path, data, required, first_line
-        self.columns: list[str] = []
+    def __init__(self, path: Path, table: CsvTable, required: Sequence[str]) -> None:
+        """Prepare to read. Raises InputError for a table that lacks one of the required columns."""
+        self._path, self._table = path, table
         self._checked: set[str] = set()
+        table.check_columns(required, f"it has: {', '.join(table.columns)}")
 
     @property
     def path(self) -> Path:
@@ -83,86 +63,26 @@ class MeasuredTable:
         """Folder that paths in the table are relative to."""
         return self._path.parent
 
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns."""
+        return self._table.columns
+
     def read_rows(self) -> Iterator["MeasuredRow"]:
         """Yield the rows that are not empty, in the order of the file."""
-        records = self._read_records()
-        line, header = next(records, (1, []))
-        self.columns = [name.strip() for name in header]
-        self._check_header(line)
-        for line, fields in records:
-            if any(field.strip() for field in fields):
-                yield self._make_row(line, fields)
-
-    def _make_row(self, line: int, fields: list[str]) -> "MeasuredRow":
-        if len(fields) != len(self.columns):
-            count = len(fields)
-            raise InputError(
-                f"{count} field{'s' if count > 1 else ''}, the header has {len(self.columns)}",
-                location=self._locate_field(line, min(count, len(self.columns)) - 1),
-                hint='a field that holds commas stands in "...", one that is empty keeps its comma',
-            )
-        return MeasuredRow(self, line, dict(zip(self.columns, map(str.strip, fields), strict=True)))
-
-    def _read_records(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield the line on which each record begins, from 1 in `data`, and its fields."""
-        try:
-            text = self._data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            location = locate(str(self._path), self._data, error.start, first_line=self._first_line)
-            raise InputError("this is not UTF-8 text", location=location, hint="save it as UTF-8") from None
-        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-        line = 1
-        try:
-            for fields in reader:
-                if fields:
-                    yield line, fields
-                line = reader.line_num + 1
-        except csv.Error as error:
-            raise InputError(
-                f"not CSV: {error}",
-                location=self._locate_field(line, 0),
-                hint='a field that holds commas or quotes stands in "...", a quote in it is doubled',
-            ) from None
-
-    def _check_header(self, line: int) -> None:
-        location = self._locate_field(line, 0)
-        missing = [name for name in self._required if name not in self.columns]
-        if not any(self.columns):
-            raise InputError(
-                f"{self._path}: the table is empty", hint=f"its columns: {', '.join(self._required)}"
-            )
-        if missing:
-            separators = len(self.columns) == 1 and re.search(r"[;\t]", self.columns[0])
-            hint = "separate columns by commas" if separators else f"it has: {', '.join(self.columns)}"
-            raise InputError(f"no column {', '.join(missing)}", location=location, hint=hint)
-        repeated = next((name for name in self.columns if name and self.columns.count(name) > 1), None)
-        if repeated is not None:
-            last = len(self.columns) - 1 - self.columns[::-1].index(repeated)
-            raise InputError(
-                f"column {repeated} is there twice",
-                location=self._locate_field(line, last),
-                hint="leave one of them out",
-            )
-
-    def _locate_field(self, line: int, field: int) -> Location:
-        """Return the place of a field of the record that begins on a line of `data`."""
-        offset = 0
-        for _ in range(line - 1):
-            offset = self._data.find(b"\n", offset) + 1
-        start, length = offset, 1
-        for _ in range(field + 1):
-            match = _CSV_FIELD.match(self._data, offset)
-            if match is None:
-                break
-            start, length = match.start(), len(match[1])
-            if match[2] != b",":
-                break
-            offset = match.end()
-        return locate(str(self._path), self._data, start, first_line=self._first_line, length=max(1, length))
+        for line, fields in self._table.rows:
+            if len(fields) != len(self.columns):
+                count = len(fields)
+                raise InputError(
+                    f"{count} field{'s' if count > 1 else ''}, the header has {len(self.columns)}",
+                    location=self._table.locate_field(line, min(count, len(self.columns)) - 1),
+                    hint='a field that holds commas stands in "...", one that is empty keeps its comma',
+                )
+            yield MeasuredRow(self, line, dict(zip(self.columns, map(str.strip, fields), strict=True)))
 
     def make_error(self, line: int, column: str, message: str, hint: str) -> InputError:
         """Return an error that shows the field."""
-        location = self._locate_field(line, self.columns.index(column))
+        location = self._table.locate_field(line, self.columns.index(column))
         return InputError(f"column {column}: {message}", location=location, hint=hint)
 
     def check_value(self, value: ArgumentLiteral) -> None:

@@ -19,6 +19,7 @@ from msgspec import Struct
 from analyzer.evaluation.measured_table import MeasuredRow, MeasuredTable
 from analyzer.evaluation.transfer_table import TransferRow
 from analyzer.ir.launch import Dim3
+from analyzer.text.csv_table import CsvTable
 from analyzer.text.errors import InputError
 
 _ID, _NAME, _METRIC, _UNIT, _VALUE = "ID", "Kernel Name", "Metric Name", "Metric Unit", "Metric Value"
@@ -58,7 +59,8 @@ def read_ncu_export(path: Path, data: bytes, header_offset: int) -> tuple[Transf
     header_offset: of the line of the header in `data`.
     """
     lines_before = data.count(b"\n", 0, header_offset)
-    table = MeasuredTable(path, data[header_offset:], (_ID, _NAME), first_line=lines_before + 1)
+    fields = CsvTable(str(path), data[header_offset:], first_line=lines_before + 1)
+    table = MeasuredTable(path, fields, (_ID, _NAME))
     rows = list(table.read_rows())
     is_long = _METRIC in table.columns
     launches = _collect_long(rows) if is_long else _collect_wide(rows)

@@ -17,8 +17,6 @@ from msgspec.structs import replace
 
 from analyzer.evaluation.measured_table import (
     FILE_PREFIX,
-    MAX_TABLE_BYTES,
-    UTF8_BOM,
     Arguments,
     MeasuredRow,
     MeasuredTable,
@@ -27,10 +25,13 @@ from analyzer.files import read_file
 from analyzer.ir.launch import Dim3
 from analyzer.models.transfer.measured_launch import MeasuredLaunch, Timing
 from analyzer.report.transfer_schema import RESULT_COLUMNS
+from analyzer.text.csv_table import CsvTable
 from analyzer.text.errors import InputError
 
 LAUNCH_COLUMNS = ("kernel", "grid", "block", "registers", "shared_bytes", "flops", "bytes", "time_us")
 MAX_TRACE_BYTES = 1 << 30
+_MAX_TABLE_BYTES = 256 << 20
+_UTF8_BOM = b"\xef\xbb\xbf"
 _GZIP_MAGIC = b"\x1f\x8b"
 _NCU_HEADER = re.compile(rb'^"?ID"?,.*"?Kernel Name"?', re.M)
 _MAX_REGISTERS, _MAX_SHARED_BYTES = 1 << 16, 1 << 31
@@ -136,13 +137,13 @@ def _read_bytes(path: Path) -> bytes:
     except (OSError, ValueError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: {reason}", hint=_TABLE_HINT) from None
-    return data.removeprefix(UTF8_BOM)
+    return data.removeprefix(_UTF8_BOM)
 
 
 def _read_csv(path: Path, data: bytes) -> TransferTable:
-    if len(data) > MAX_TABLE_BYTES:
+    if len(data) > _MAX_TABLE_BYTES:
         raise InputError(f"{path}: {len(data):,} bytes are more than a table has", hint=_TABLE_HINT)
-    table = MeasuredTable(path, data, LAUNCH_COLUMNS)
+    table = MeasuredTable(path, CsvTable(str(path), data), LAUNCH_COLUMNS)
     rows = tuple(_read_row(row) for row in table.read_rows())
     # Results of an earlier run do not stand beside the new ones.
     kept = tuple(column for column in table.columns if column not in RESULT_COLUMNS)

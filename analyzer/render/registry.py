@@ -70,6 +70,11 @@ _FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
         ReportFormat("csv", Medium.DOCUMENT, "transfer", "render_transfer_csv"),
         _JSON,
     ),
+    "predict": (
+        ReportFormat("text", Medium.CONSOLE, "predict", "print_predictions"),
+        _JSON,
+        ReportFormat("csv", Medium.DOCUMENT, "predict", "render_predictions_csv"),
+    ),
 }
 
 
