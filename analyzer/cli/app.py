@@ -25,16 +25,19 @@ from analyzer.version import __version__
 from analyzer.worker_pool import RARE_COLLECTION_THRESHOLDS
 
 _COMMANDS = (
+_COMMANDS = (
     "analyze",
     "annotate",
     "whatif",
     "predict",
+    "transfer",
     "calibrate",
     "learn",
     "validate",
     "trace",
     "gpus",
     "doctor",
+)
 )
 _TRACEBACK_VARIABLE = "WARPLENS_TRACEBACK"
 _MAX_REASON_CHARS = 300

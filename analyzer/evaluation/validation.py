@@ -56,7 +56,7 @@ def validate(
     cases = (filters or CaseFilters()).select(read_cases(Path(table)))
     if not cases:
         raise InputError(f"{table}: the table has no rows", hint="one row is one launch with a measured time")
-    results = _evaluate_cases(cases, model_names, jobs, _prepare_cache_folder(cache), progress)
+    results = evaluate_cases(cases, model_names, jobs, prepare_cache_folder(cache), progress)
     entries = tuple(
         _make_case_entry(row_index, case, model_names, results) for row_index, case in enumerate(cases)
     )
@@ -76,7 +76,7 @@ def _check_any_predicted(table: str | Path, entries: Sequence[CaseEntry]) -> Non
     )
 
 
-def _prepare_cache_folder(cache: str | Path | bool) -> Path | None:
+def prepare_cache_folder(cache: str | Path | bool) -> Path | None:
     """Return the folder, if any. Raises UsageError where one that the user names cannot be made."""
     if cache is False:
         return None
@@ -92,7 +92,7 @@ def _prepare_cache_folder(cache: str | Path | bool) -> Path | None:
     return folder
 
 
-def _evaluate_cases(
+def evaluate_cases(
     cases: Sequence[Case],
     models: tuple[str, ...],
     jobs: int | None,
