@@ -1,20 +1,32 @@
 """Learn SynPerf's networks: efficiency by mean relative error, and its ceiling by quantile loss.
 
-As the paper has it (sections IV-D, V-C and VII-A): 256, 128 and 64 rectified units, each layer followed by batch
-normalization and dropout of .1, a sigmoid at the end, AdamW from a rate of 1e-3 with weight decay, mean
-absolute percentage error of the efficiency, and a stop where rows set apart no longer improve. Left open by
-the paper, taken here: batches of 256, the rate falls along a cosine, weight decay 1e-4, 10 % set apart.
+As the paper has it (sections IV-D, V-C and VII-A): 256, 128 and 64 rectified units, each layer followed by
+batch normalization and dropout of .1, a sigmoid at the end, AdamW from a rate of 1e-3 with weight decay,
+mean absolute percentage error of the efficiency, and a stop where rows set apart no longer improve. Left
+open by the paper, taken here: batches of 256, the rate falls along a cosine, weight decay 1e-4, 10 % set
+apart.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.models.operators.synperf import EfficiencyNetwork
+from analyzer.hardware.gpu_database import load_gpu
+from analyzer.learning.splits import assign_folds
+from analyzer.models.operators.synperf import EfficiencyNetwork, SynperfCard, SynperfWeights
 from analyzer.operators.batches import Column
+from analyzer.operators.hardware_figures import read_operator_hardware
+from analyzer.operators.measured import MeasuredBatch
+from analyzer.operators.pipe_figures import PipeFigures, read_pipe_figures
+from analyzer.operators.synperf_features import (
+    KernelCategory,
+    compute_synperf_features,
+    decompose,
+    list_feature_names,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,10 +56,83 @@ class SynperfRows(Struct, frozen=True):
 
     features: NDArray[np.float64]
     efficiency: Column
+    theoretical_us: Column
+    gpu: NDArray[np.int64]  # position in a list of GPUs
+    shape_keys: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.efficiency)
 
     def select(self, where: NDArray[np.int64] | NDArray[np.bool_]) -> "SynperfRows":
         """Return the rows of a mask or of positions."""
-        return SynperfRows(self.features[where], self.efficiency[where])
+        return SynperfRows(
+            self.features[where],
+            self.efficiency[where],
+            self.theoretical_us[where],
+            self.gpu[where],
+            self.shape_keys[where],
+        )
+
+
+FindFigures = Callable[[MeasuredBatch], PipeFigures]
+
+
+def read_figures(measured: MeasuredBatch) -> PipeFigures:
+    """Return the figures of a measured batch's GPU from the hardware files."""
+    return read_pipe_figures(read_operator_hardware(load_gpu(measured.gpu)), measured.batch.dtype)
+
+
+def collect_rows(
+    measured: Sequence[MeasuredBatch], category: KernelCategory, find_figures: FindFigures = read_figures
+) -> SynperfRows:
+    """Return the rows of measured batches; `gpu` counts the GPUs in sorted order of their keys."""
+    gpus = sorted({part.gpu for part in measured})
+    parts = []
+    for part in measured:
+        figures = find_figures(part)
+        found = compute_synperf_features(decompose(part.batch, category, figures), category, figures)
+        efficiency = np.minimum(found.theoretical_us / part.time_us, 1.0)
+        gpu = np.full(len(part), gpus.index(part.gpu))
+        parts.append((found.values, efficiency, found.theoretical_us, gpu, part.shape_keys))
+    return SynperfRows(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def learn_category(
+    measured: Sequence[MeasuredBatch], category: KernelCategory, options: SynperfOptions
+) -> SynperfWeights:
+    """Return a category's network, learned on all rows, with intervals of what was left out.
+
+    Left out in turn: a fifth of the shape keys, for GPUs that teach; and each GPU, for those that do not.
+    """
+    gpus = sorted({part.gpu for part in measured})
+    rows = collect_rows(measured, category)
+    held_out = assign_folds(rows.shape_keys, 5, options.seed) == 0
+    known = compute_log_errors(rows, held_out, options) if held_out.any() else np.zeros(0)
+    left_out = [rows.gpu == i for i in range(len(gpus))] if len(gpus) > 1 else []
+    unseen = [compute_log_errors(rows, gpu, options) for gpu in left_out]
+    known_interval = find_residual_interval(known)
+    card = SynperfCard(
+        category=category,
+        target=options.target,
+        dataset=", ".join(sorted({part.dataset for part in measured})),
+        timing=", ".join(sorted({part.timing.value for part in measured})),
+        feature_names=list_feature_names(category),
+        feature_low=tuple(rows.features.min(axis=0).tolist()),
+        feature_high=tuple(rows.features.max(axis=0).tolist()),
+        taught=tuple(gpus),
+        n_rows=len(rows),
+        known_interval=known_interval,
+        unseen_interval=find_residual_interval(np.concatenate(unseen)) if unseen else known_interval,
+    )
+    return SynperfWeights(card, learn_network(rows, options))
+
+
+def compute_log_errors(rows: SynperfRows, left_out: NDArray[np.bool_], options: SynperfOptions) -> Column:
+    """Return log(measured / predicted) of rows that are left out of the learning."""
+    network = learn_network(rows.select(~left_out), options)
+    asked = rows.select(left_out)
+    errors: Column = np.log(network.predict(asked.features) / asked.efficiency)
+    return errors
 
 
 def learn_network(rows: SynperfRows, options: SynperfOptions) -> EfficiencyNetwork:
@@ -70,11 +155,9 @@ def learn_network(rows: SynperfRows, options: SynperfOptions) -> EfficiencyNetwo
     best, best_loss, best_epoch = _copy_state(network), float("inf"), 0
     for epoch in range(options.epochs):
         network.train()
-        shuffled = torch.randperm(len(targets))
-        for start in range(0, len(targets) - 1, batch_rows):
-            picked = shuffled[start : start + batch_rows]
-            if len(picked) < 2:  # batch normalization needs two
-                continue
+        # The last batch is left out where it is not full: batch normalization needs more than one row.
+        shuffled = torch.randperm(len(targets))[: len(targets) // batch_rows * batch_rows]
+        for picked in shuffled.reshape(-1, batch_rows):
             optimizer.zero_grad()
             loss = _compute_loss(network(inputs[picked])[:, 0], targets[picked], options)
             loss.backward()  # type: ignore[no-untyped-call]
@@ -91,9 +174,9 @@ def learn_network(rows: SynperfRows, options: SynperfOptions) -> EfficiencyNetwo
     return _fold(network, mean, scale)
 
 
-def find_residual_interval(log_errors: Sequence[float] | Column) -> tuple[float, float]:
+def find_residual_interval(log_errors: Column) -> tuple[float, float]:
     """Return the 10th and 90th percentile of log(measured / predicted), with 0 between them."""
-    low, high = np.quantile(np.asarray(log_errors), [0.1, 0.9])
+    low, high = np.quantile(log_errors, [0.1, 0.9])
     return min(float(low), 0.0), max(float(high), 0.0)
 
 
@@ -156,6 +239,4 @@ def _fold(network: "Sequential", mean: NDArray[np.float64], scale: NDArray[np.fl
             assert layer.running_mean is not None
             gain = layer.weight.detach().numpy() / np.sqrt(layer.running_var.numpy() + layer.eps)
             shift = layer.bias.detach().numpy() - layer.running_mean.numpy() * gain
-    return EfficiencyNetwork(
-        mean.astype(np.float32), scale.astype(np.float32), tuple(weights), tuple(biases)
-    )
+    return EfficiencyNetwork(mean.astype(np.float32), scale.astype(np.float32), tuple(weights), tuple(biases))

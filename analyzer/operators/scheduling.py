@@ -102,7 +102,9 @@ def sum_over_sms(tasks: TaskTable, row: int, sm_count: int) -> NDArray[np.float6
     groups = slice(tasks.offsets[row], tasks.offsets[row + 1])
     repeats, rounds = tasks.repeats[groups].astype(np.int64), int(tasks.rounds[row])
     group_of_task = np.tile(np.repeat(np.arange(len(repeats)), repeats), rounds)
-    sms = assign_tasks(tasks.cost[groups][group_of_task], sm_count, int(tasks.slots_per_sm[row]), tasks.policy)
+    sms = assign_tasks(
+        tasks.cost[groups][group_of_task], sm_count, int(tasks.slots_per_sm[row]), tasks.policy
+    )
     return _sum_groups(sms, tasks.demand[groups][group_of_task], sm_count)
 
 
@@ -139,9 +141,7 @@ def _assign_greedily(costs: Column, n_slots: int) -> NDArray[np.int64]:
     return slots
 
 
-def _sum_groups(
-    groups: NDArray[np.int64], values: NDArray[np.float64], n_groups: int
-) -> NDArray[np.float64]:
+def _sum_groups(groups: NDArray[np.int64], values: NDArray[np.float64], n_groups: int) -> NDArray[np.float64]:
     """Return groups x columns: the sums of the rows of `values` that are in each group."""
     sums = np.empty((n_groups, values.shape[1]))
     for column in range(values.shape[1]):

@@ -4,15 +4,16 @@ Each kernel category looks at some math pipes and at the path to memory, over th
 loaded SM:
 
 - math pipe p: N of the GPU and of the SM, and C = N / (SMs · Th) and N / Th (equations 4 and 5)
-- memory: bytes loaded by all tasks, their cycles at the bandwidths of DRAM and L2; bytes of the SM, its cycles at
-  an SM's share of DRAM and L2, and at the bandwidth of shared memory
+- memory: bytes loaded by all tasks, their cycles at the bandwidths of DRAM and L2; bytes of the SM, its
+  cycles at an SM's share of DRAM and L2, and at the bandwidth of shared memory
 
-Bytes are what tasks load, reused or not: two tiles that load the same rows count twice. Networks get log2(1 + x).
+Bytes are what tasks load, reused or not: two tiles that load the same rows count twice. Networks
+get log2(1 + x).
 
 Theoretical time, whose ratio to the measured time is the efficiency that is learned: the paper does not say
-which of the limits it is. The published efficiencies of its fused MoE (underperforming_*.csv) are those of the
-tensor pipe over the whole GPU, without memory, to four digits; so here it is the longest math pipe. Norms and
-SiLU-and-multiply have hardly any arithmetic, and take the longer one of that and L2.
+which of the limits it is. The published efficiencies of its fused MoE (underperforming_*.csv) are those of
+the tensor pipe over the whole GPU, without memory, to four digits; so here it is the longest math pipe.
+Norms and SiLU-and-multiply have hardly any arithmetic, and take the longer one of that and L2.
 """
 
 from collections.abc import Callable
@@ -82,7 +83,7 @@ _CATEGORY_OF_OPERATOR = {
 
 
 def find_category(batch: OperatorBatch) -> KernelCategory | None:
-    """Return the kernel category of a batch; None where SynPerf has none (softmax, FP32 products, FP8 MoE)."""
+    """Return the kernel category of a batch, None where SynPerf has none (softmax, FP32 products)."""
     if isinstance(batch, ProductBatch):
         if batch.dtype is DataType.FP8_BLOCK:
             return KernelCategory.SCALED_MM

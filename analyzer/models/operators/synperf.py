@@ -2,10 +2,10 @@
 
 time = theoretical time / efficiency, where the efficiency is a sigmoid of a perceptron of 256, 128 and 64
 units on the features of the paper's table IV (`analyzer.operators.synperf_features`). Rectified units are
-followed by batch normalization, which at inference is linear and folded into the next layer's weights, so that
-three products and a dot product remain. A second network per category can hold a ceiling: the 80th percentile
-of the efficiency that the category reaches on such features, learned by quantile loss. Where a measured
-efficiency lies over .1 below the ceiling, the kernel underperforms (the paper's section VII).
+followed by batch normalization, which at inference is linear and folded into the next layer's weights, so
+that three products and a dot product remain. A second network per category can hold a ceiling: the 80th
+percentile of the efficiency that the category reaches on such features, learned by quantile loss. Where a
+measured efficiency lies over .1 below the ceiling, the kernel underperforms (the paper's section VII).
 
 Left open by the paper, taken here: inputs are log2(1 + x), standardized. Intervals are ours: quantiles of the
 residuals of held-out shapes, and of GPUs left out for GPUs that taught nothing.
@@ -82,7 +82,10 @@ class SynperfWeights(Struct, frozen=True):
 
 
 def predict(batch: OperatorBatch, gpu: Gpu) -> OperatorPrediction:
-    """Return times of a batch by the shipped network. Raises UsageError where SynPerf has no category or weights."""
+    """Return times of a batch by the shipped network.
+
+    Raises UsageError where SynPerf has no category, or no network is shipped.
+    """
     category = find_category(batch)
     weights = load_shipped_synperf(category.value) if category else None
     if category is None or weights is None:

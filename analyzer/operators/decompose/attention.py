@@ -1,16 +1,19 @@
 """Tasks of FlashInfer's attention: FlashAttention-2 and -3, paged and ragged (FlashInfer 0.4).
 
 FlashAttention-2: queries of the heads that share a KV head are packed into rows of one matrix; a tile has 128
-of these rows, 64 or 16 where the mean request has no more than 64 or 16. Where the tiles of all requests do not
-fill the GPU (two CTAs to an SM), the KV sequence is cut: the least length of a chunk, above 128, for which
-the chunks still fit at once. The grid has chunks and tiles first and KV heads outside; the hardware places it.
+of these rows, 64 or 16 where the mean request has no more than 64 or 16. Where the tiles of all requests do
+not fill the GPU (two CTAs to an SM), the KV sequence is cut: the least length of a chunk, above 128, for
+which the chunks still fit at once. The grid has chunks and tiles first and KV heads outside; the hardware
+places it.
 
 FlashAttention-3 (Hopper): tiles of 128 queries of one head (192 for head dimension 64), never cut, requests
 by KV length, longest first, each from its last tile to its first, and a min-heap that gives a tile to the CTA
-with the least of 2 · tile rows + keys so far. Where heads have over 4,096 tiles each, one plan serves all heads.
+with the least of 2 · tile rows + keys so far. Where heads have over 4,096 tiles each, one plan serves all
+heads.
 
 Causal: a tile sees keys up to its last query's. Keys are rounded up to steps of 64. Two products per score
-(alpha = 4 of equation 3), one exponential, and three FMA-pipe instructions (scale, maximum's difference, sum).
+(alpha = 4 of equation 3), one exponential, and three FMA-pipe instructions (scale, maximum's difference,
+sum).
 
 Facts: flashinfer-ai/flashinfer, include/flashinfer/attention/scheduler.cuh and utils.cuh.
 """
@@ -56,7 +59,9 @@ def decompose_attention(batch: AttentionBatch, figures: PipeFigures) -> TaskTabl
     padded = np.ceil(keys / _KEY_STEP) * _KEY_STEP
     scores = tile * padded
     loads = batch.dtype.activation_bytes * dim * (tile + 2.0 * keys)
-    demand = stack_demand(_TENSOR_PER_SCORE_AND_DIMENSION * scores * dim, _FMA_PER_SCORE * scores, scores, loads)
+    demand = stack_demand(
+        _TENSOR_PER_SCORE_AND_DIMENSION * scores * dim, _FMA_PER_SCORE * scores, scores, loads
+    )
     return TaskTable(
         offsets=np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))),
         repeats=np.ones(len(keys)),

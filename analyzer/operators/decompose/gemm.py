@@ -6,8 +6,9 @@ tree per architecture and layout learned tile and split of k (`TileTrees`; `anal
 architecture without a profile takes the most similar one's, as the paper does.
 
 For tensor cores no profile with kernel names is open, so this rests on a rule, not on data: of the tiles
-that NVIDIA's guide to matrix products lists (256 x 128 the most efficient, 64 x 64 the least), the one with the
-least time of waves: ceil(tiles / SMs) · tile area / relative efficiency. Hopper's kernels are persistent.
+that NVIDIA's guide to matrix products lists (256 x 128 the most efficient, 64 x 64 the least), the one with
+the least time of waves: ceil(tiles / SMs) · tile area / relative efficiency. Hopper's kernels are
+persistent.
 """
 
 import numpy as np

@@ -5,10 +5,11 @@ times BLOCK_SIZE_N output columns. Blocks multiply their padding too: SynPerf's 
 published list of underperforming points allows to be recomputed, is exactly that of the padded products.
 Routing is taken as balanced (entry i of the flat list goes to expert i mod E).
 
-Default configuration, for data types of 16 bits: 64 x 64 x 32, and 16 x 32 x 64 where there are no more tokens
-than experts; 8-bit with one scale per tensor 128 x 256 x 128, and 64 x 128 x 128; with scales per block
-64 x 128 x 128. SGLang ships tuned configurations for some models and GPUs, which take precedence there and
-are not known here. Facts: sgl-project/sglang, layers/moe/fused_moe_triton/fused_moe_triton_config.py.
+Default configuration, for data types of 16 bits: 64 x 64 x 32, and 16 x 32 x 64 where there are no more
+tokens than experts; 8-bit with one scale per tensor 128 x 256 x 128, and 64 x 128 x 128; with scales per
+block 64 x 128 x 128. SGLang ships tuned configurations for some models and GPUs, which take precedence
+there and are not known here. Facts: sgl-project/sglang,
+layers/moe/fused_moe_triton/fused_moe_triton_config.py.
 """
 
 import numpy as np
@@ -45,7 +46,9 @@ def count_expert_blocks(batch: MoeBatch, block_m: Column) -> Column:
     """Return how many blocks of rows all experts have together, balanced."""
     entries = batch.m * batch.topk
     each, busier = np.floor(entries / batch.experts), entries % batch.experts
-    blocks: Column = busier * np.ceil((each + 1) / block_m) + (batch.experts - busier) * np.ceil(each / block_m)
+    blocks: Column = busier * np.ceil((each + 1) / block_m) + (batch.experts - busier) * np.ceil(
+        each / block_m
+    )
     return blocks
 
 

@@ -1,9 +1,9 @@
 """Tasks of FlashInfer's RMSNorm, fused-add RMSNorm, and SiLU-and-multiply: one CTA to a row.
 
-Instructions per element follow from the arithmetic. RMSNorm: x^2 summed (1), scaled by the row's factor and by
-the weight (2), and the residual added (1) where it is fused; one reciprocal root per row. SiLU-and-multiply
-of the input's halves g and u: g / (1 + exp(-g)) · u has an exponential and a reciprocal, and four more.
-CTAs that fit: threads alone limit them, at 2,048 (1,536 on sm_86 and sm_89) to an SM.
+Instructions per element follow from the arithmetic. RMSNorm: x^2 summed (1), scaled by the row's factor and
+by the weight (2), and the residual added (1) where it is fused; one reciprocal root per row.
+SiLU-and-multiply of the input's halves g and u: g / (1 + exp(-g)) · u has an exponential and a reciprocal,
+and four more. CTAs that fit: threads alone limit them, at 2,048 (1,536 on sm_86 and sm_89) to an SM.
 """
 
 import numpy as np
