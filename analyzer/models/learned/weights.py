@@ -46,6 +46,7 @@ class _Header(msgspec.Struct, frozen=True):
     unseen: _CorrectionHeader
     takes_siblings_correction: bool
     intervals: dict[Situation, ResidualInterval]
+    leveled: ResidualInterval
     taught: tuple[TaughtGpu, ...]
 
 
@@ -92,6 +93,7 @@ def load_weights(path: Path) -> LearnedWeights:
             unseen=_read_correction(header.unseen, "unseen", arrays),
             takes_siblings_correction=header.takes_siblings_correction,
             intervals=header.intervals,
+            leveled=header.leveled,
             taught=header.taught,
         )
     except (msgspec.DecodeError, KeyError) as error:
@@ -116,6 +118,7 @@ def save_weights(weights: LearnedWeights, path: Path) -> None:
         unseen=_write_correction(weights.unseen, "unseen", arrays),
         takes_siblings_correction=weights.takes_siblings_correction,
         intervals=dict(weights.intervals),
+        leveled=weights.leveled,
         taught=weights.taught,
     )
     save_arrays(arrays, {_HEADER: msgspec.json.encode(header).decode()}, path)

@@ -1,5 +1,6 @@
 """Our model of operators: an analytic reference, times a learned correction; see `learned.correction`."""
 
+import msgspec
 import numpy as np
 
 from analyzer.hardware.gpu import Gpu
@@ -46,7 +47,8 @@ def predict_with_weights(
     if weights is None:
         return _predict_untaught(terms)
     features = family.compute_features(batch, hardware, terms)
-    return apply_correction(weights, gpu.key, hardware, terms.total_us, features)
+    found = apply_correction(weights, gpu.key, hardware, terms.total_us, features)
+    return msgspec.structs.replace(found, terms_us=_list_terms(terms, found.time_us))
 
 
 def apply_correction(
@@ -69,6 +71,7 @@ def apply_correction(
         high_us=time_us * np.exp(high),
         in_range=in_range,
         basis=_describe_basis(weights, situation, gpu, hardware),
+        timing=weights.timing,
     )
 
 
@@ -95,6 +98,11 @@ def _describe_basis(
     )
 
 
+def _list_terms(terms: ReferenceTerms, time_us: Column) -> dict[str, Column]:
+    parts = {name: terms.terms_us[:, i] for i, name in enumerate(terms.names)}
+    return {**parts, "reference": terms.total_us, "correction": time_us - terms.total_us}
+
+
 def _predict_untaught(terms: ReferenceTerms) -> OperatorPrediction:
     low, high = np.exp(_UNTAUGHT_INTERVAL)
     return OperatorPrediction(
@@ -103,4 +111,5 @@ def _predict_untaught(terms: ReferenceTerms) -> OperatorPrediction:
         high_us=terms.total_us * high,
         in_range=np.zeros(len(terms.total_us), dtype=np.bool_),
         basis="analytic reference alone: no row of this operator and data type taught; interval assumed",
+        terms_us=_list_terms(terms, terms.total_us),
     )
