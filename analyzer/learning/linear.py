@@ -1,4 +1,4 @@
-"""Fit the lines of `--model linear`: non-negative least squares of the relative error, by operator and GPU."""
+"""Fit the lines of `--model linear`: non-negative least squares of relative error, by operator and GPU."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -59,7 +59,8 @@ def _fit_line(gpu: str, parts: Sequence[MeasuredBatch]) -> LineOfGpu:
     scale = np.maximum(columns.max(axis=0), 1e-300)
     coefficients = nnls(columns / scale, np.ones(len(columns)))[0] / scale
     peak_tflops, gbps = find_roofs(parts[0].batch, read_operator_hardware(load_gpu(gpu)))
-    return LineOfGpu(gpu, *(float(value) for value in coefficients), peak_tflops, gbps)
+    us_per_flop, us_per_byte, constant_us = (float(value) for value in coefficients)
+    return LineOfGpu(gpu, us_per_flop, us_per_byte, constant_us, peak_tflops, gbps)
 
 
 def _compute_errors(line: LineOfGpu, parts: Sequence[MeasuredBatch]) -> Column:

@@ -122,7 +122,7 @@ def _(batch: CollectiveBatch) -> Work:
 
 
 def _sum_lengths(q_lengths: RaggedLengths, kv_lengths: RaggedLengths) -> tuple[Column, Column, Column]:
-    """Return per row the queries, the keys, and the scores of causal attention: query i sees kv - q + i + 1."""
+    """Return per row queries, keys, and scores of causal attention: query i sees kv - q + i + 1 keys."""
     q, kv = q_lengths.values, kv_lengths.values
     seen = np.maximum(kv - np.maximum(q - 1.0, 0.0) / 2.0, 0.0)
     return q_lengths.sum_rows(q), kv_lengths.sum_rows(kv), q_lengths.sum_rows(q * seen)

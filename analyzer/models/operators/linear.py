@@ -1,9 +1,9 @@
 """Linear regression on operations and bytes (`--model linear`), as Li et al. (MICRO 2023) have it.
 
 Per operator, data type and kind, and per GPU: time = a · flops + b · bytes + c with a, b, c >= 0, of least
-squared relative error. On a GPU that taught nothing, a and b follow from its peak and bandwidth: the rates 1 / a
-and 1 / b of the GPUs that taught are taken as proportional to these (least squares through the origin), c as
-their mean.
+squared relative error. On a GPU that taught nothing, a and b follow from its peak and bandwidth: the rates
+1 / a and 1 / b of the GPUs that taught are taken as proportional to these (least squares through the
+origin), c as their mean.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ from analyzer.hardware.gpu import Gpu
 from analyzer.models.learned.weights import load_arrays, save_arrays
 from analyzer.models.operators.interface import OperatorPrediction
 from analyzer.models.operators.roofline import find_roofs
-from analyzer.operators.batches import AttentionBatch, MoeBatch, OperatorBatch
+from analyzer.operators.batches import AttentionBatch, Column, MoeBatch, OperatorBatch
 from analyzer.operators.hardware_figures import OperatorHardware, read_operator_hardware
 from analyzer.operators.work import count_work
 from analyzer.resources import find_data_folder
@@ -59,7 +59,7 @@ LinearWeights = Mapping[str, OperatorLines]  # by `name_operator`
 
 
 def predict(batch: OperatorBatch, gpu: Gpu) -> OperatorPrediction:
-    """Return times of a batch by the shipped lines. Raises UsageError if none were learned of the operator."""
+    """Return times of a batch by the shipped lines. Raises UsageError if its operator has none."""
     weights = load_shipped_lines()
     if name_operator(batch) not in weights:
         raise UsageError(
@@ -96,11 +96,11 @@ def name_operator(batch: OperatorBatch) -> str:
     return "-".join(parts)
 
 
-def evaluate_line(line: LineOfGpu, batch: OperatorBatch) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+def evaluate_line(line: LineOfGpu, batch: OperatorBatch) -> Column:
     """Return a line's times of a batch in microseconds."""
     work = count_work(batch)
     time_us = line.us_per_flop * work.flops + line.us_per_byte * work.bytes_moved + line.constant_us
-    return np.asarray(np.maximum(time_us, _LEAST_US))
+    return np.maximum(time_us, _LEAST_US)
 
 
 def transfer_line(lines: Iterable[LineOfGpu], gpu: str, peak_tflops: float, gbps: float) -> LineOfGpu:

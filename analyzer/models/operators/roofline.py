@@ -8,7 +8,14 @@ import numpy as np
 
 from analyzer.hardware.gpu import Gpu
 from analyzer.models.operators.interface import OperatorPrediction
-from analyzer.operators.batches import Column, OperatorBatch, ProductBatch
+from analyzer.operators.batches import (
+    AttentionBatch,
+    Column,
+    MlaBatch,
+    MoeBatch,
+    OperatorBatch,
+    ProductBatch,
+)
 from analyzer.operators.hardware_figures import OperatorHardware, read_operator_hardware
 from analyzer.operators.names import DataType
 from analyzer.operators.work import Work, count_work
@@ -38,10 +45,9 @@ def compute_roofline_us(batch: OperatorBatch, hardware: OperatorHardware) -> Col
 
 
 def find_roofs(batch: OperatorBatch, hardware: OperatorHardware) -> tuple[float, float]:
-    """Return the peak in TFLOP/s of the units that a batch's operator uses, and the DRAM bandwidth in GB/s."""
-    on_tensor_cores = isinstance(batch, ProductBatch) or not hasattr(batch, "rows")
-    peak = hardware.find_peak_tflops(batch.dtype if on_tensor_cores else DataType.FP32)
-    return peak, hardware.dram_gbps
+    """Return the peak (TFLOP/s) of the units that an operator uses, and the DRAM bandwidth (GB/s)."""
+    multiplies = isinstance(batch, ProductBatch | MoeBatch | AttentionBatch | MlaBatch)
+    return hardware.find_peak_tflops(batch.dtype if multiplies else DataType.FP32), hardware.dram_gbps
 
 
 def combine_roofs(work: Work, peak_tflops: float, gbps: float) -> Column:
