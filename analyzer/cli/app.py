@@ -25,7 +25,6 @@ from analyzer.version import __version__
 from analyzer.worker_pool import RARE_COLLECTION_THRESHOLDS
 
 _COMMANDS = (
-_COMMANDS = (
     "analyze",
     "annotate",
     "whatif",
@@ -37,7 +36,6 @@ _COMMANDS = (
     "trace",
     "gpus",
     "doctor",
-)
 )
 _TRACEBACK_VARIABLE = "WARPLENS_TRACEBACK"
 _MAX_REASON_CHARS = 300
