@@ -8,6 +8,7 @@ interval. The reference's parameters are fitted again without a GPU that is left
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
@@ -130,6 +131,7 @@ def learn_weights(
             unseen=Correction(unseen.trees, unseen.mlp, choice.share, unseen.sees_hardware),
             takes_siblings_correction=takes_siblings,
             intervals=_make_intervals(errors),
+            leveled=_make_interval([_remove_levels(e) for e in _find_hardest(errors)]),
             taught=_list_taught(rows, measured),
         ),
         tuple(errors),
@@ -376,6 +378,19 @@ def _make_intervals(errors: Sequence[LeftOutErrors]) -> dict[Situation, Residual
         Situation.SIBLING: found.get(Situation.SIBLING, unseen),
         Situation.UNSEEN: unseen,
     }
+
+
+def _find_hardest(errors: Sequence[LeftOutErrors]) -> list[LeftOutErrors]:
+    """Return the errors on GPUs that taught nothing; on shapes left out if there are none."""
+    return [e for e in errors if e.situation is Situation.UNSEEN] or list(errors)
+
+
+def _remove_levels(errors: LeftOutErrors) -> LeftOutErrors:
+    """Return the errors less the median of each GPU."""
+    log_error = errors.log_error.copy()
+    for gpu in np.unique(errors.gpu):
+        log_error[errors.gpu == gpu] -= np.median(log_error[errors.gpu == gpu])
+    return msgspec.structs.replace(errors, log_error=log_error)
 
 
 def _make_interval(errors: Sequence[LeftOutErrors]) -> ResidualInterval:
