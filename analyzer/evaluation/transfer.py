@@ -16,9 +16,10 @@ from analyzer.models.composition import LAUNCH_BOUND
 from analyzer.models.transfer.algorithm1 import predict_algorithm1
 from analyzer.models.transfer.analytic import find_occupancy, predict_transfer
 from analyzer.models.transfer.gpu_figures import TransferFigures, read_transfer_figures
-from analyzer.models.transfer.measured_launch import MeasuredLaunch, Timing
+from analyzer.models.transfer.measured_launch import MeasuredLaunch
 from analyzer.models.transfer.residuals import find_interval_us
 from analyzer.models.transfer.static_ratio import StaticTime, predict_by_code
+from analyzer.operators.measured import Timing
 from analyzer.report.transfer_schema import TRANSFER_SCHEMA, TransferReport, TransferRowEntry
 from analyzer.text.errors import UsageError
 from analyzer.version import __version__

@@ -23,7 +23,8 @@ from analyzer.evaluation.measured_table import (
 )
 from analyzer.files import read_file
 from analyzer.ir.launch import Dim3
-from analyzer.models.transfer.measured_launch import MeasuredLaunch, Timing
+from analyzer.models.transfer.measured_launch import MeasuredLaunch
+from analyzer.operators.measured import Timing
 from analyzer.report.transfer_schema import RESULT_COLUMNS
 from analyzer.text.csv_table import CsvTable
 from analyzer.text.errors import InputError

@@ -8,7 +8,7 @@ least. The body is what transfers. Its measured length says how likely each of t
              time; what the old level hid behind itself comes to light.
     compute  FP32 arithmetic is the limit: its efficiency carries over.
     SM       anything else in the SMs (issue, loads and stores, shared memory, atomics, latency): time goes
-             with SMs, clock and lanes, with whole CTAs per SM, and a little with resident warps.
+             with SMs, clock, lanes and load paths, with whole CTAs per SM, and a little with resident warps.
 
 The weight of an explanation is the share of its roof that was reached, to the power _SHARPNESS; the SM's is
 _TYPICAL_SHARE to that power. The estimates are averaged in log space, each no less than the target's roofs.
@@ -27,15 +27,20 @@ from msgspec import Struct
 
 from analyzer.hardware.occupancy import Occupancy, compute_occupancy
 from analyzer.models.transfer.gpu_figures import TransferFigures
-from analyzer.models.transfer.measured_launch import MeasuredLaunch, Timing
+from analyzer.models.transfer.measured_launch import MeasuredLaunch
+from analyzer.operators.measured import Timing
 
-# Chosen by reasoning, not fitted: a kernel that reaches less than half of a roof is more likely bound by
-# something else, and does so sharply. `bench/transfer.py` prints what other values do.
-_SHARPNESS, _TYPICAL_SHARE = 4.0, 0.5
+# A kernel that reaches less than this share of a roof is more likely bound by something else. Between 0.4 and
+# 0.7, and from 3 to 5, errors on `bench/transfer.py others` change by less than a tenth.
+_SHARPNESS, _TYPICAL_SHARE = 4.0, 0.6
 # Twice the FP32 lanes made code of the SMs 2^0.4 (CLBlast's GEMM) and 2^0.35 (convolutions) times as fast
 # from an RTX 2080 Ti to an RTX 3060 Laptop, per SM and clock, whatever share of the peak it reached
 # (AutoTuningAssociation/benchmark_hub @8eeb99e, medians over 10,000 and 5,220 configurations).
 _LANE_EXPONENT = 0.37
+# Likewise the bytes that an SM's path to its L1 and shared memory moves in a cycle, twice as many on Volta
+# and data-centre GPUs: 0.15 to 0.25 is best for batched products and layer norms of NeuSight (V100, T4), 0.4
+# for its linear layers, 0.5 for the dedispersion of the tuning sweeps (A100, RTX A4000).
+_PATH_EXPONENT = 0.3
 # Resident warps that give half of an SM's rate. Few are enough, so occupancy matters little: Algorithm 1
 # takes the rate as proportional to it.
 _HALF_RATE_WARPS = 4.0
@@ -123,7 +128,9 @@ def is_at_floor(launch: MeasuredLaunch, figures: TransferFigures) -> bool:
 
 def _place(launch: MeasuredLaunch, figures: TransferFigures) -> _Side:
     moved_bytes, flops = launch.moved_bytes or 0.0, launch.flops or 0.0
-    memory_us, flops_us = figures.compute_memory_us(moved_bytes), flops / figures.sustained_gflops * 1e-3
+    resident_share = 0.0 if launch.l2_is_cold else figures.find_resident_share(moved_bytes)
+    memory_us = figures.compute_memory_us(moved_bytes, resident_share)
+    flops_us = flops / figures.sustained_gflops * 1e-3
     occupancy = find_occupancy(launch, figures)
     ctas_per_sm = launch.grid_ctas / figures.sm_count
     # Whole CTAs: the SM with most of them decides, while the others wait.
@@ -134,7 +141,7 @@ def _place(launch: MeasuredLaunch, figures: TransferFigures) -> _Side:
     return _Side(
         figures=figures,
         memory_us=memory_us,
-        resident_share=figures.find_resident_share(moved_bytes),
+        resident_share=resident_share,
         flops_us=flops_us,
         sm_rate=figures.sm_count * clock_mhz * balance * hiding,
         waves=max(1.0, ctas_per_sm / max(1, occupancy.ctas_per_sm)),
@@ -159,7 +166,8 @@ def _transfer_body(
 ) -> tuple[float, Limit]:
     """Return the body's time on the target and the explanation that weighs most."""
     lanes = source.figures.fp32_lanes_per_sm / target.figures.fp32_lanes_per_sm
-    sm_us = body_us * source.sm_rate / target.sm_rate * lanes**_LANE_EXPONENT
+    paths = source.figures.l1_bytes_per_cycle_per_sm / target.figures.l1_bytes_per_cycle_per_sm
+    sm_us = body_us * source.sm_rate / target.sm_rate * lanes**_LANE_EXPONENT * paths**_PATH_EXPONENT
     distance = abs(source.resident_share - target.resident_share)
     memory = Limit.MEMORY if distance < _SAME_LEVEL_DISTANCE else Limit.LEVEL
     compute_us = sm_us

@@ -22,6 +22,7 @@ class TransferFigures(Struct, frozen=True, kw_only=True):
     clock_mhz: float  # under load
     float_clock_mhz: float  # while FP32 work fills the SMs
     fp32_lanes_per_sm: float
+    l1_bytes_per_cycle_per_sm: float
     peak_gflops: float  # datasheet, FP32 on CUDA cores
     sustained_gflops: float  # the same at the clock under such load
     peak_gbps: float  # datasheet, device memory
@@ -33,10 +34,10 @@ class TransferFigures(Struct, frozen=True, kw_only=True):
     overhead_us: float  # duration of an empty kernel
     interval_us: float  # least time between launches
 
-    def compute_memory_us(self, moved_bytes: float) -> float:
-        """Return the least time of the traffic, which the L2 serves as far as it kept the data."""
-        resident = self.find_resident_share(moved_bytes)
-        return moved_bytes * (resident / self.l2_gbps + (1.0 - resident) / self.sustained_gbps) * 1e-3
+    def compute_memory_us(self, moved_bytes: float, resident_share: float) -> float:
+        """Return the least time of the traffic, of which the L2 serves a share."""
+        in_l2, in_dram = resident_share / self.l2_gbps, (1.0 - resident_share) / self.sustained_gbps
+        return moved_bytes * (in_l2 + in_dram) * 1e-3
 
     def find_resident_share(self, moved_bytes: float) -> float:
         """Return the part of a working set that the L2 still holds from the launch before."""
@@ -71,6 +72,7 @@ def read_transfer_figures(gpu: Gpu) -> TransferFigures:
         clock_mhz=clock_mhz,
         float_clock_mhz=float_clock_mhz,
         fp32_lanes_per_sm=lanes,
+        l1_bytes_per_cycle_per_sm=memory.l1_bytes_per_cycle_per_sm.value,
         peak_gflops=peak_gflops,
         sustained_gflops=peak_gflops * float_clock_mhz / boost_mhz,
         peak_gbps=file.memory.bandwidth_gbps.value,

@@ -1,16 +1,8 @@
 """A launch measured on one GPU: what is known of it without its code."""
 
-from enum import StrEnum
-
 from msgspec import Struct
 
-
-class Timing(StrEnum):
-    """How a time was measured; the value is its name in tables and on the command line."""
-
-    INTERVAL = "interval"  # from one launch to the next, as CUDA events around a loop of launches give it
-    KERNEL = "kernel"  # of the kernel alone, as CUPTI and the PyTorch profiler give it
-    NCU = "ncu"  # Nsight Compute's gpu__time_duration, each launch by itself
+from analyzer.operators.measured import Timing
 
 
 class MeasuredLaunch(Struct, frozen=True, kw_only=True):
@@ -24,3 +16,8 @@ class MeasuredLaunch(Struct, frozen=True, kw_only=True):
     moved_bytes: float | None  # between the SMs and device memory
     time_us: float
     timing: Timing = Timing.INTERVAL
+
+    @property
+    def l2_is_cold(self) -> bool:
+        """True if no data of the launch before are left in the L2: Nsight Compute flushes it."""
+        return self.timing is Timing.NCU
