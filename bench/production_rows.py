@@ -25,7 +25,7 @@ from markdown import render_table
 import analyzer
 from analyzer.frontend.cuda_tools import CudaTool, find_tool, make_tool_environment
 from analyzer.hardware.gpu_database import load_gpu
-from analyzer.ir.launch import Argument, ArgumentValue, Dim3, Launch, Pointer
+from analyzer.ir.launch import Argument, ArgumentValue, Dim3, Launch, Pointer, Timing
 from analyzer.models.interface import ModelInput
 from analyzer.models.registry import find_model
 from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
@@ -148,8 +148,9 @@ def _extract_cubins(tool: CudaTool, library: Path) -> Iterator[Path]:
 class ProductionKernels:
     """The kernels of the wheel, read where they are first asked for; counts are kept for all GPUs."""
 
-    def __init__(self, cache: Path = CACHE) -> None:
+    def __init__(self, cache: Path = CACHE, timing: Timing = Timing.KERNEL) -> None:
         """Find the cubins. Raises MissingWheelError."""
+        self._timing = timing
         self._folder = fetch_cubins(cache)
         self._kernels: dict[tuple[str, str], LoadedKernel] = {}
         self._counted: dict[tuple[str, str], CountedLaunch] = {}
@@ -161,7 +162,9 @@ class ProductionKernels:
         key = (row.shape_key, arch)
         if key not in self._counted:
             loaded = self._load_kernel(_find_symbol(row), arch)
-            (self._counted[key],) = KernelAnalyzer(Options(launch=make_launch(row))).count_launches(loaded)
+            (self._counted[key],) = KernelAnalyzer(
+                Options(launch=make_launch(row, self._timing))
+            ).count_launches(loaded)
         bound = bind_to_gpu(self._counted[key], gpu)
         if isinstance(bound, Refusal):
             raise TypeError(f"{row.kernel} on {row.gpu}: {bound.reason}")
@@ -183,7 +186,7 @@ def _find_symbol(row: ProductionRow) -> str:
     return f"{_NORM_STEM}{gcd(VECTOR_ELEMENTS, row.dim)}E13__nv_bfloat16"
 
 
-def make_launch(row: ProductionRow) -> Launch:
+def make_launch(row: ProductionRow, timing: Timing = Timing.KERNEL) -> Launch:
     """Return the launch of a row, as FlashInfer's host code makes it."""
     if row.kernel == SILU:
         values: tuple[ArgumentValue, ...] = (Pointer(), Pointer(), row.dim // 2)
@@ -191,6 +194,7 @@ def make_launch(row: ProductionRow) -> Launch:
             grid=Dim3(row.seq),
             block=Dim3(min(row.dim // (2 * VECTOR_ELEMENTS), MAX_THREADS)),
             arguments=_number(values),
+            timing=timing,
         )
     threads = min(MAX_THREADS, row.dim // gcd(VECTOR_ELEMENTS, row.dim))
     warps = ceil(threads / WARP_THREADS)
@@ -200,6 +204,7 @@ def make_launch(row: ProductionRow) -> Launch:
         block=Dim3(WARP_THREADS, warps),
         dynamic_shared_bytes=4 * (ceil(warps / 4) * 4 + row.dim),
         arguments=_number((*pointers, row.dim, row.dim, row.dim, 0.0, 1e-6)),
+        timing=timing,
     )
 
 
@@ -222,9 +227,10 @@ class RowError:
         return self.predicted_us / self.row.time_us - 1.0
 
 
-def predict_rows(rows: Iterable[ProductionRow], models: Sequence[str], cache: Path) -> Iterator[RowError]:
-    """Yield the prediction of each model for each row. Raises MissingWheelError."""
-    kernels = ProductionKernels(cache)
+def predict_rows(
+    rows: Iterable[ProductionRow], models: Sequence[str], kernels: ProductionKernels
+) -> Iterator[RowError]:
+    """Yield the prediction of each model for each row."""
     for row in rows:
         model_input = kernels.bind(row)
         for model in models:
@@ -270,14 +276,16 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", default="sm", help="by comma")
+    parser.add_argument("--timing", choices=list(Timing), default="kernel", help="the rows' own is `kernel`")
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder of the extracted kernels")
     parser.add_argument("--rows", type=Path, help="write each row with its prediction to this CSV file")
     arguments = parser.parse_args()
     try:
-        errors = list(predict_rows(read_rows(), arguments.model.split(","), arguments.cache))
+        kernels = ProductionKernels(arguments.cache, Timing(arguments.timing))
     except MissingWheelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    errors = list(predict_rows(read_rows(), arguments.model.split(","), kernels))
     print(render_scores(errors))
     if arguments.rows:
         write_rows(errors, arguments.rows)

@@ -15,7 +15,7 @@ from analyzer.execution.binding.argument_parser import make_argument, parse_valu
 from analyzer.files import read_file
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_database import load_gpu
-from analyzer.ir.launch import ArgumentValue, Dim3, Launch, NullPointer, check_launch
+from analyzer.ir.launch import ArgumentValue, Dim3, Launch, NullPointer, Timing, check_launch
 from analyzer.text.errors import HardwareError, InputError, UsageError
 from analyzer.text.source import Location, locate
 
@@ -59,6 +59,7 @@ class Case(Struct, frozen=True, kw_only=True):
     split: str
     l2: str  # state before the launch: `warm`, `cold` or empty
     clock_mhz: float | None  # SM clock while measuring, None where not known
+    timing: str  # what was measured: `interval`, `kernel`, `ncu`, or empty where the table does not say
     group: str
     counted: bool
     config: str
@@ -95,6 +96,7 @@ def make_launch(case: Case) -> Launch:
         ),
         clock_mhz=case.clock_mhz,
         l2_is_cold=case.l2 == "cold",
+        timing=Timing(case.timing) if case.timing else Timing.INTERVAL,
     )
 
 
@@ -231,6 +233,7 @@ class _CaseTable:
             split=row.read_choice("split", SPLITS),
             l2=row.read_choice("l2", L2_STATES),
             clock_mhz=row.read_positive("clock_mhz") if row.read_optional("clock_mhz") else None,
+            timing=row.read_choice("timing", tuple(Timing)),
             group=row.read_optional("group"),
             counted=row.read_choice("counted", ("yes", "no")) != "no",
             config=row.read_optional("config"),

@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.evaluation.case_table import SPLITS, Case, load_case_gpu, read_cases
 from analyzer.evaluation.result_cache import (
@@ -20,6 +21,7 @@ from analyzer.evaluation.score_entries import make_group_entries, make_score_ent
 from analyzer.evaluation.tasks import CaseResults, EvaluationTask, PendingCase, evaluate_task
 from analyzer.fingerprint import compute_model_fingerprint
 from analyzer.hardware.gpu_database import load_gpu
+from analyzer.ir.launch import Timing
 from analyzer.models.registry import find_model, list_models_default_first
 from analyzer.report.validation_schema import VALIDATE_SCHEMA, CaseEntry, CasePrediction, ValidationReport
 from analyzer.text.errors import InputError, UsageError
@@ -65,6 +67,7 @@ def validate(
     jobs: int | None = None,
     cache: str | Path | bool = True,
     worst: int = N_WORST_ROWS,
+    timing: Timing | None = None,
     progress: ProgressCallback | None = None,
 ) -> ValidationReport:
     """Compare models with a CSV table of measured launches (docs/validate.md has its columns).
@@ -73,6 +76,7 @@ def validate(
     jobs: processes, as many as cores where None.
     cache: a folder, True for the user's own, False for none.
     worst: number of worst rows to list for each model.
+    timing: what the times of rows are that do not say so themselves; None: launch intervals.
     progress: called with the number of rows done and of all rows.
     Raises InputError, HardwareError or UsageError; a row that cannot be analyzed is listed with its reason.
     """
@@ -80,6 +84,8 @@ def validate(
     for name in model_names:
         find_model(name)
     cases = (filters or CaseFilters()).select(read_cases(Path(table)))
+    if timing is not None:
+        cases = tuple(replace(case, timing=case.timing or timing.value) for case in cases)
     if not cases:
         raise InputError(f"{table}: the table has no rows", hint="one row is one launch with a measured time")
     results = _evaluate_cases(cases, model_names, jobs, _prepare_cache_folder(cache), progress)
