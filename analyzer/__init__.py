@@ -29,6 +29,7 @@ _MODULES_BY_NAME = {
     "load": "analyzer.pipeline",
     "validate": "analyzer.evaluation.validation",
     "whatif": "analyzer.pipeline.whatif",
+    "predict": "analyzer.pipeline.operator_prediction",
     "load_gpu": "analyzer.hardware.gpu_database",
     "read_report": "analyzer.report",
     "Launch": "analyzer.pipeline",

@@ -1,7 +1,5 @@
 """A table of measured launches: one row of a CSV file is one kernel launched on one GPU, with its time."""
 
-import csv
-import io
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -12,19 +10,15 @@ import msgspec
 from msgspec import Struct
 
 from analyzer.execution.binding.argument_parser import make_argument, parse_value
-from analyzer.files import read_file
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.ir.launch import ArgumentValue, Dim3, Launch, NullPointer, Timing, check_launch
+from analyzer.text.csv_table import CsvTable, read_csv_table
 from analyzer.text.errors import HardwareError, InputError, UsageError
-from analyzer.text.source import Location, locate
 
 REQUIRED_COLUMNS = ("dump", "gpu", "grid", "block", "time_us")
 SPLITS = ("learn", "judge")
 L2_STATES = ("warm", "cold")
-_MAX_TABLE_BYTES = 64 << 20
-_UTF8_BOM = b"\xef\xbb\xbf"
-_CSV_FIELD = re.compile(rb'("(?:[^"]|"")*"|[^,\r\n]*)(,|\r?\n|\r|$)')
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,10}")
 _DIMS_HINT = "write 32;32;1 or 32x32x1 or 128"
 _ARGUMENTS_HINT = (
@@ -116,102 +110,34 @@ def read_cases(path: Path) -> tuple[Case, ...]:
 
     A row whose files are missing is kept with its `problem`. Raises InputError that shows any fault.
     """
-    try:
-        data = read_file(path, _MAX_TABLE_BYTES).removeprefix(_UTF8_BOM)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(
-            f"{path}: {reason}", hint="validate takes a CSV table, see docs/validate.md"
-        ) from None
-    return tuple(_CaseTable(path, data).read_cases())
+    table = read_csv_table(path, "validate takes a CSV table, see docs/validate.md")
+    return tuple(_CaseTable(path, table).read_cases())
 
 
 class _CaseTable:
-    """Reader of one file, which knows the place of each field."""
+    """Reader of one table, which knows the place of each field."""
 
-    __slots__ = ("_checked", "_columns", "_data", "_path")
+    __slots__ = ("_checked", "_path", "_table")
 
-    def __init__(self, path: Path, data: bytes) -> None:
-        self._path, self._data = path, data
-        self._columns: list[str] = []
+    def __init__(self, path: Path, table: CsvTable) -> None:
+        self._path, self._table = path, table
         self._checked: set[str] = set()
+        table.check_columns(REQUIRED_COLUMNS, f"it has: {', '.join(table.columns)}")
 
     def read_cases(self) -> Iterator[Case]:
         """Yield the rows that are not empty."""
-        rows = self._read_rows()
-        line, header = next(rows, (1, []))
-        self._columns = [name.strip() for name in header]
-        self._check_header(line)
-        filled = (row for row in rows if any(field.strip() for field in row[1]))
-        for number, (line, fields) in enumerate(filled, start=1):
+        for number, (line, fields) in enumerate(self._table.rows, start=1):
             yield self._read_case(number, line, fields)
 
-    def _read_rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield the line on which each record begins, and its fields."""
-        try:
-            text = self._data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            location = locate(str(self._path), self._data, error.start)
-            raise InputError("this is not UTF-8 text", location=location, hint="save it as UTF-8") from None
-        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-        line = 1
-        try:
-            for fields in reader:
-                if fields:
-                    yield line, fields
-                line = reader.line_num + 1
-        except csv.Error as error:
-            raise InputError(
-                f"not CSV: {error}",
-                location=self._locate_field(line, 0),
-                hint='a field that holds commas or quotes stands in "...", a quote in it is doubled',
-            ) from None
-
-    def _check_header(self, line: int) -> None:
-        location = self._locate_field(line, 0)
-        missing = [name for name in REQUIRED_COLUMNS if name not in self._columns]
-        if not any(self._columns):
-            raise InputError(
-                f"{self._path}: the table is empty", hint=f"its columns: {', '.join(REQUIRED_COLUMNS)}"
-            )
-        if missing:
-            separators = len(self._columns) == 1 and re.search(r"[;\t]", self._columns[0])
-            hint = "separate columns by commas" if separators else f"it has: {', '.join(self._columns)}"
-            raise InputError(f"no column {', '.join(missing)}", location=location, hint=hint)
-        repeated = next((name for name in self._columns if name and self._columns.count(name) > 1), None)
-        if repeated is not None:
-            last = len(self._columns) - 1 - self._columns[::-1].index(repeated)
-            raise InputError(
-                f"column {repeated} is there twice",
-                location=self._locate_field(line, last),
-                hint="leave one of them out",
-            )
-
-    def _locate_field(self, line: int, field: int) -> Location:
-        """Return the place of a field of the record that begins on a line."""
-        offset = 0
-        for _ in range(line - 1):
-            offset = self._data.find(b"\n", offset) + 1
-        start, length = offset, 1
-        for _ in range(field + 1):
-            match = _CSV_FIELD.match(self._data, offset)
-            if match is None:
-                break
-            start, length = match.start(), len(match[1])
-            if match[2] != b",":
-                break
-            offset = match.end()
-        return locate(str(self._path), self._data, start, length=max(1, length))
-
     def _read_case(self, number: int, line: int, fields: list[str]) -> Case:
-        if len(fields) != len(self._columns):
+        if len(fields) != len(self._table.columns):
             count = len(fields)
             raise InputError(
-                f"{count} field{'s' if count > 1 else ''}, the header has {len(self._columns)}",
-                location=self._locate_field(line, min(count, len(self._columns)) - 1),
+                f"{count} field{'s' if count > 1 else ''}, the header has {len(self._table.columns)}",
+                location=self._table.locate_field(line, min(count, len(self._table.columns)) - 1),
                 hint='a field that holds commas stands in "...", one that is empty keeps its comma',
             )
-        row = _CaseRow(self, line, dict(zip(self._columns, map(str.strip, fields), strict=True)))
+        row = _CaseRow(self, line, dict(zip(self._table.columns, map(str.strip, fields), strict=True)))
         dump_text = row.read_required("dump")
         dump = self._path.parent / dump_text
         arguments, problem = row.read_arguments()
@@ -245,7 +171,7 @@ class _CaseTable:
 
     def make_error(self, line: int, column: str, message: str, hint: str) -> InputError:
         """Return an error that shows the field."""
-        location = self._locate_field(line, self._columns.index(column))
+        location = self._table.locate_field(line, self._table.columns.index(column))
         return InputError(f"column {column}: {message}", location=location, hint=hint)
 
     @property

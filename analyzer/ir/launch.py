@@ -22,11 +22,14 @@ MAX_CLOCK_MHZ = 10_000
 
 
 class Timing(StrEnum):
-    """What a time of a launch is the time of; the value is its name in tables and on the command line."""
+    """What the time of a launch spans; the value is its name in tables and on the command line.
+
+    The three differ by one to three microseconds.
+    """
 
     INTERVAL = "interval"  # from one launch to the next in a stream: never under the launch floor
-    KERNEL = "kernel"  # the kernel's own duration, as profilers that trace kernels record it
-    NCU = "ncu"  # Nsight Compute's duration of a kernel that runs alone, part of its launch included
+    KERNEL = "kernel"  # start to end of the kernel, as the PyTorch profiler or CUPTI see it
+    NCU = "ncu"  # Nsight Compute's gpu__time_duration of a kernel that runs alone
 
 
 class Dim3(Struct, frozen=True):

@@ -6,7 +6,11 @@ fitted parameters (a share of the peak that is sustained, a launch floor); the f
 that taught nothing.
 """
 
+import pkgutil
 from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +19,8 @@ from numpy.typing import NDArray
 
 from analyzer.operators.batches import Column, OperatorBatch
 from analyzer.operators.hardware_figures import OperatorHardware
-from analyzer.operators.names import Operator
+from analyzer.operators.names import DataType, Operator
+from analyzer.text.errors import UsageError
 
 
 class ReferenceTerms(Struct, frozen=True):
@@ -47,10 +52,10 @@ Parameters = Mapping[str, float]
 class OperatorFamily(Struct, frozen=True):
     """Operators that share one reference, one set of features and one set of weights.
 
-    `compute_terms(batch, hardware, parameters)` and `compute_features(batch, hardware, terms)` take a batch of
-    one operator and data type on one GPU; features are rows x feature_names, float64, finite.
-    `choose_weights(batch)` names the set of weights: by default the family's name and the data type, so that
-    `gemm-bf16` and `gemm-fp8` are learned apart; a family may pool data types or split kinds.
+    `compute_terms(batch, hardware, parameters)` and `compute_features(batch, hardware, terms)` take a batch
+    of one operator and data type on one GPU; features are rows x feature_names, float64, finite.
+    `choose_weights(batch)` names the set of weights: by default the family's name and the data type, so
+    that `gemm-bf16` and `gemm-fp8` are learned apart; a family may pool data types or split kinds.
     """
 
     name: str
@@ -60,8 +65,35 @@ class OperatorFamily(Struct, frozen=True):
     compute_terms: Callable[[Any, OperatorHardware, Parameters], ReferenceTerms]
     compute_features: Callable[[Any, OperatorHardware, ReferenceTerms], NDArray[np.float64]]
     choose_weights: Callable[[OperatorBatch], str]
+    data_types: frozenset[DataType] | None = None  # None: all
+
+    def serves(self, batch: OperatorBatch) -> bool:
+        """Return whether the family answers for a batch's operator and data type."""
+        return batch.operator in self.operators and (
+            self.data_types is None or batch.dtype in self.data_types
+        )
 
     @property
     def initial_parameters(self) -> dict[str, float]:
         """Parameters before any fit."""
         return {parameter.name: parameter.initial for parameter in self.parameters}
+
+
+def find_family(batch: OperatorBatch) -> OperatorFamily:
+    """Return the family that serves a batch. Raises UsageError if there is none."""
+    for family in load_families():
+        if family.serves(batch):
+            return family
+    raise UsageError(
+        f"{batch.operator} in {batch.dtype}: no model knows it",
+        hint="warplens predict --help lists operators",
+    )
+
+
+@cache
+def load_families() -> tuple[OperatorFamily, ...]:
+    """Return all families, one of each module in `families/`; those of certain data types first."""
+    folder = Path(__file__).parent / "families"
+    names = sorted(module.name for module in pkgutil.iter_modules([str(folder)]))
+    found = [import_module(f"analyzer.operators.families.{name}").FAMILY for name in names]
+    return tuple(sorted(found, key=lambda family: family.data_types is None))

@@ -1,6 +1,6 @@
 """The figures of a GPU that operator models read, as plain numbers."""
 
-from functools import cache
+from math import log2
 
 from msgspec import Struct
 
@@ -30,9 +30,10 @@ class OperatorHardware(Struct, frozen=True):
     tensor_fma_per_cycle: tuple[tuple[TensorRate, float], ...]  # per SM, of the rates that it has
 
     def find_peak_tflops(self, dtype: DataType) -> float:
-        """Return the dense peak of matrix products at boost in TFLOP/s; FP32's on CUDA cores without tensor cores.
+        """Return the dense peak of matrix products at the boost clock in TFLOP/s.
 
-        A data type that the GPU has no rate for is computed in the next wider one that it has.
+        A data type that the GPU has no rate for is computed in the next wider one that it has; FP32, and
+        all types where there are no tensor cores, on the CUDA cores.
         """
         rates = dict(self.tensor_fma_per_cycle)
         for rate in _RATES.get(dtype, ()):
@@ -55,7 +56,6 @@ _RATES: dict[DataType, tuple[TensorRate, ...]] = {
 }
 
 
-@cache
 def read_operator_hardware(gpu: Gpu) -> OperatorHardware:
     """Return the figures of a GPU; what its file lacks follows from the bandwidth, clock and SMs it has."""
     file = gpu.file
@@ -92,3 +92,30 @@ def _estimate_l2_gbps(gpu: Gpu, clock_mhz: float) -> float:
     """Return the SMs' rate from the L2: the architecture's, else 32 bytes per SM and cycle."""
     per_cycle = gpu.arch.memory.l2_bytes_per_cycle_per_sm.value if gpu.arch else 32.0
     return per_cycle * gpu.sm_count * clock_mhz * 1e-3
+
+
+def compute_hardware_features(hardware: OperatorHardware) -> tuple[float, ...]:
+    """Return log2 of a GPU's main figures, which tell known GPUs apart: HARDWARE_FEATURE_NAMES names them."""
+    figures = (
+        hardware.sm_count,
+        hardware.boost_mhz,
+        hardware.dram_gbps,
+        hardware.l2_bytes,
+        hardware.l2_gbps,
+        hardware.fp32_tflops,
+        hardware.find_peak_tflops(DataType.BF16),
+        hardware.tdp_w,
+    )
+    return tuple(log2(figure) for figure in figures)
+
+
+HARDWARE_FEATURE_NAMES = (
+    "log2 SMs",
+    "log2 boost clock",
+    "log2 DRAM bandwidth",
+    "log2 L2 size",
+    "log2 L2 bandwidth",
+    "log2 FP32 peak",
+    "log2 BF16 peak",
+    "log2 TDP",
+)

@@ -65,6 +65,11 @@ _FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
         _JSON,
         ReportFormat("html", Medium.DOCUMENT, "validation_page", "render_validation_page", is_choice=False),
     ),
+    "predict": (
+        ReportFormat("text", Medium.CONSOLE, "predict", "print_predictions"),
+        _JSON,
+        ReportFormat("csv", Medium.DOCUMENT, "predict", "render_predictions_csv"),
+    ),
 }
 
 

@@ -1,0 +1,426 @@
+"""Learn a set of weights: parameters of the reference, corrections, and intervals from rows left out.
+
+The idea: whatever a prediction will lack when it is asked for (rows of these shapes, of this GPU, of this
+architecture) is left out here in turn, and the errors on what was left out choose the correction and give the
+interval. The reference's parameters are fitted again without a GPU that is left out.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from analyzer.hardware.gpu_database import load_gpu
+from analyzer.learning.fit_mlp import fit_mlp
+from analyzer.learning.fit_reference import fit_parameters
+from analyzer.learning.fit_trees import fit_trees
+from analyzer.learning.options import LearningOptions
+from analyzer.learning.splits import assign_folds
+from analyzer.models.learned.correction import (
+    Correction,
+    LearnedWeights,
+    ResidualInterval,
+    Rows,
+    Situation,
+    TaughtGpu,
+)
+from analyzer.models.learned.mlp import MlpEnsemble
+from analyzer.models.learned.trees import TreeEnsemble
+from analyzer.operators.batches import Column
+from analyzer.operators.family import OperatorFamily
+from analyzer.operators.hardware_figures import compute_hardware_features, read_operator_hardware
+from analyzer.operators.measured import MeasuredBatch
+
+Call = Callable[..., Any]  # runs a function, perhaps from a cache
+Report = Callable[[str], None]  # is told what is being done
+
+_SHARES = (0.25, 0.5, 0.75, 1.0)
+_COVERAGE = (0.1, 0.9)
+_EDGES_US = (10.0, 50.0)
+_FEWEST_IN_BIN = 60  # residuals from which a bin has an interval of its own
+
+
+class TeachingRows(Struct, frozen=True):
+    """Rows of all GPUs, one below the other."""
+
+    features: Rows
+    hardware: Rows  # rows x hardware features
+    reference_us: Column
+    log_ratio: Column  # log(measured / reference)
+    gpu: NDArray[np.int64]  # position in `gpus`
+    shape_keys: NDArray[np.int64]
+    gpus: tuple[str, ...]
+
+    def select(self, where: NDArray[Any]) -> "TeachingRows":
+        """Return the rows of a mask or of positions."""
+        return TeachingRows(
+            self.features[where],
+            self.hardware[where],
+            self.reference_us[where],
+            self.log_ratio[where],
+            self.gpu[where],
+            self.shape_keys[where],
+            self.gpus,
+        )
+
+    def __len__(self) -> int:
+        return len(self.gpu)
+
+
+class LeftOutErrors(Struct, frozen=True):
+    """Predictions of rows that did not teach: of one situation, by what was left out."""
+
+    situation: Situation
+    left_out: str  # a GPU, an architecture, or "shapes"
+    predicted_us: Column
+    log_error: Column  # log(measured / predicted)
+    gpu: NDArray[np.int64]
+
+
+class Learned(Struct, frozen=True):
+    """A set of weights, and the errors on rows left out by which it was chosen."""
+
+    weights: LearnedWeights
+    errors: tuple[LeftOutErrors, ...]
+
+
+def learn_weights(
+    family: OperatorFamily,
+    measured: Sequence[MeasuredBatch],
+    options: LearningOptions,
+    *,
+    name: str,
+    call: Call = lambda function, *arguments: function(*arguments),
+    report: Report = lambda text: None,
+) -> Learned:
+    """Return weights learned from rows of one family.
+
+    call: runs each long fit; a cache in its place (joblib.Memory) lets an interrupted run go on.
+    """
+    drawn = _draw_rows(measured, options)
+    report("fitting the reference")
+    parameters = call(fit_parameters, family, drawn, options.seed)
+    rows = stack_rows(family, drawn, parameters)
+    report("learning the correction for known GPUs")
+    known = call(fit_known, rows, options)
+    errors = [call(_leave_out_shapes, rows, options)]
+    transfer_errors: list[_TransferErrors] = []
+    for left_out, gpus in _list_groups(rows, options):
+        if len(gpus) == len(rows.gpus):
+            continue
+        report(f"leaving out {left_out}")
+        transfer_errors.append(call(_leave_out_gpus, family, drawn, gpus, left_out, options))
+    choice, takes_siblings = _choose_transfer(transfer_errors)
+    report("learning the correction for other GPUs")
+    unseen = call(fit_transfer, rows, options)[choice.learner]
+    for transfer in transfer_errors:
+        errors += transfer.make_errors(choice, takes_siblings)
+    return Learned(
+        LearnedWeights(
+            name=name,
+            dataset=", ".join(sorted({batch.dataset for batch in drawn})),
+            timing=", ".join(sorted({batch.timing.value for batch in drawn})),
+            parameters=parameters,
+            feature_names=family.feature_names,
+            feature_low=tuple(rows.features.min(axis=0).tolist()),
+            feature_high=tuple(rows.features.max(axis=0).tolist()),
+            known=known,
+            unseen=Correction(unseen.trees, unseen.mlp, choice.share, unseen.sees_hardware),
+            takes_siblings_correction=takes_siblings,
+            intervals=_make_intervals(errors),
+            taught=_list_taught(rows, measured),
+        ),
+        tuple(errors),
+    )
+
+
+def stack_rows(
+    family: OperatorFamily, measured: Sequence[MeasuredBatch], parameters: dict[str, float]
+) -> TeachingRows:
+    """Return features and targets of batches, stacked."""
+    gpus = tuple(sorted({batch.gpu for batch in measured}))
+    features, figures, reference, ratio, index = [], [], [], [], []
+    for batch in measured:
+        hardware = read_operator_hardware(load_gpu(batch.gpu))
+        terms = family.compute_terms(batch.batch, hardware, parameters)
+        features.append(family.compute_features(batch.batch, hardware, terms))
+        figures.append(np.tile(compute_hardware_features(hardware), (len(batch), 1)))
+        reference.append(terms.total_us)
+        ratio.append(np.log(batch.time_us / terms.total_us))
+        index.append(np.full(len(batch), gpus.index(batch.gpu), dtype=np.int64))
+    return TeachingRows(
+        np.concatenate(features),
+        np.concatenate(figures),
+        np.concatenate(reference),
+        np.concatenate(ratio),
+        np.concatenate(index),
+        np.concatenate([batch.shape_keys for batch in measured]),
+        gpus,
+    )
+
+
+def fit_known(rows: TeachingRows, options: LearningOptions) -> Correction:
+    """Return the correction for GPUs whose rows teach: it sees hardware figures, each row counts the same."""
+    inputs = np.hstack([rows.features, rows.hardware])
+    weights = np.ones(len(rows))
+    return Correction(
+        _fit_trees(inputs, rows.log_ratio, weights, options, options.n_trees, options.tree_depth),
+        _fit_mlp(inputs, rows.log_ratio, weights, options, options.weight_decay),
+        share=1.0,
+        sees_hardware=True,
+    )
+
+
+def fit_transfer(rows: TeachingRows, options: LearningOptions) -> tuple[Correction, ...]:
+    """Return corrections for GPUs that taught nothing: trees, perceptrons, both; each GPU counts the same."""
+    weights = 1.0 / np.bincount(rows.gpu, minlength=len(rows.gpus))[rows.gpu]
+    weights = weights / weights.mean()
+    trees = _fit_trees(
+        rows.features, rows.log_ratio, weights, options, options.transfer_trees, options.transfer_depth
+    )
+    mlp = _fit_mlp(rows.features, rows.log_ratio, weights, options, options.transfer_weight_decay)
+    pairs = ((trees, None), (None, mlp), (trees, mlp))
+    return tuple(Correction(trees, mlp, share=1.0, sees_hardware=False) for trees, mlp in pairs)
+
+
+def _fit_trees(
+    inputs: Rows, target: Rows, weights: Rows, options: LearningOptions, n_trees: int, depth: int
+) -> TreeEnsemble:
+    return fit_trees(
+        inputs,
+        target,
+        weights,
+        n_trees=n_trees,
+        depth=depth,
+        rate=options.tree_rate,
+        min_leaf_rows=options.min_leaf_rows,
+        seed=options.seed,
+    )
+
+
+def _fit_mlp(
+    inputs: Rows, target: Rows, weights: Rows, options: LearningOptions, weight_decay: float
+) -> MlpEnsemble | None:
+    if options.n_perceptrons == 0:
+        return None
+    return fit_mlp(
+        inputs,
+        target,
+        weights,
+        n_members=options.n_perceptrons,
+        hidden=options.hidden,
+        n_steps=options.n_steps,
+        batch_rows=options.batch_rows,
+        weight_decay=weight_decay,
+        seed=options.seed,
+    )
+
+
+def _draw_rows(measured: Sequence[MeasuredBatch], options: LearningOptions) -> list[MeasuredBatch]:
+    """Return the rows that teach: of each GPU at most so many, drawn at random."""
+    random = np.random.default_rng(options.seed)
+    totals: dict[str, int] = {}
+    for batch in measured:
+        totals[batch.gpu] = totals.get(batch.gpu, 0) + len(batch)
+    drawn = []
+    for batch in measured:
+        n_kept = min(len(batch), max(1, round(len(batch) * options.max_rows_per_gpu / totals[batch.gpu])))
+        drawn.append(batch.select(np.sort(random.choice(len(batch), n_kept, replace=False))))
+    return [batch for batch in drawn if len(batch)]
+
+
+def _leave_out_shapes(rows: TeachingRows, options: LearningOptions) -> LeftOutErrors:
+    """Return errors on shapes left out, each fold once."""
+    folds = assign_folds(rows.shape_keys, options.n_folds, options.seed)
+    predicted = np.empty(len(rows))
+    for fold in range(options.n_folds):
+        held = folds == fold
+        if held.all() or not held.any():
+            predicted[held] = 0.0
+            continue
+        correction = fit_known(rows.select(~held), options)
+        predicted[held] = correction.predict(np.hstack([rows.features[held], rows.hardware[held]]))
+    return LeftOutErrors(
+        Situation.KNOWN,
+        "shapes",
+        rows.reference_us * np.exp(predicted),
+        rows.log_ratio - predicted,
+        rows.gpu,
+    )
+
+
+def _list_groups(rows: TeachingRows, options: LearningOptions) -> list[tuple[str, tuple[str, ...]]]:
+    """Return what is left out in turn: a GPU, or all GPUs of an architecture."""
+    if options.leaves_out == "gpu":
+        return [(gpu, (gpu,)) for gpu in rows.gpus]
+    groups: dict[str, list[str]] = {}
+    for gpu in rows.gpus:
+        groups.setdefault(load_gpu(gpu).file.arch, []).append(gpu)
+    return [(arch, tuple(gpus)) for arch, gpus in sorted(groups.items())]
+
+
+class _Choice(Struct, frozen=True):
+    learner: int  # position in what `fit_transfer` returns
+    share: float
+
+
+class _TransferErrors(Struct, frozen=True):
+    """What each way to correct predicts for GPUs left out."""
+
+    left_out: str
+    is_sibling: bool  # a GPU of the same architecture taught
+    reference_us: Column
+    log_ratio: Column
+    gpu: NDArray[np.int64]
+    predicted: tuple[Column, ...]  # by each learner of `fit_transfer`, in log time
+    siblings: Column | None  # by the correction for known GPUs, with the nearest one's hardware figures
+
+    def make_errors(self, choice: _Choice, takes_siblings: bool) -> list[LeftOutErrors]:
+        """Return the errors with the chosen correction; of a sibling, as both situations."""
+        transferred = choice.share * self.predicted[choice.learner]
+        result = [self._make(Situation.UNSEEN, transferred)]
+        if self.is_sibling:
+            uses = self.siblings if takes_siblings and self.siblings is not None else transferred
+            result.append(self._make(Situation.SIBLING, uses))
+        return result
+
+    def _make(self, situation: Situation, predicted: Column) -> LeftOutErrors:
+        return LeftOutErrors(
+            situation,
+            self.left_out,
+            self.reference_us * np.exp(predicted),
+            self.log_ratio - predicted,
+            self.gpu,
+        )
+
+
+def _leave_out_gpus(
+    family: OperatorFamily,
+    measured: Sequence[MeasuredBatch],
+    gpus: tuple[str, ...],
+    left_out: str,
+    options: LearningOptions,
+) -> _TransferErrors:
+    """Return what corrections learned without some GPUs predict for them."""
+    teaching = [batch for batch in measured if batch.gpu not in gpus]
+    parameters = fit_parameters(family, teaching, options.seed)
+    taught = stack_rows(family, teaching, parameters)
+    asked = stack_rows(family, [batch for batch in measured if batch.gpu in gpus], parameters)
+    corrections = fit_transfer(taught, options)
+    architecture = load_gpu(gpus[0]).file.arch
+    is_sibling = any(load_gpu(gpu).file.arch == architecture for gpu in taught.gpus)
+    siblings = None
+    if is_sibling:
+        known = fit_known(taught, options)
+        same = [i for i, gpu in enumerate(taught.gpus) if load_gpu(gpu).file.arch == architecture]
+        figures = np.array([taught.hardware[np.flatnonzero(taught.gpu == i)[0]] for i in same])
+        nearest = figures[np.abs(figures - asked.hardware[0]).sum(axis=1).argmin()]
+        siblings = known.predict(
+            np.hstack([asked.features, np.broadcast_to(nearest, (len(asked), len(nearest)))])
+        )
+    names = tuple(sorted({batch.gpu for batch in measured}))
+    return _TransferErrors(
+        left_out,
+        is_sibling,
+        asked.reference_us,
+        asked.log_ratio,
+        np.array([names.index(asked.gpus[i]) for i in asked.gpu], dtype=np.int64),
+        tuple(correction.predict(asked.features) for correction in corrections),
+        siblings,
+    )
+
+
+def _choose_transfer(errors: Sequence[_TransferErrors]) -> tuple[_Choice, bool]:
+    """Return the correction with the least mean error over what was left out, and whether siblings help."""
+    if not errors:
+        return _Choice(2, 0.5), True
+    candidates = [_Choice(0, 0.0)]
+    candidates += [
+        _Choice(learner, share) for learner in range(len(errors[0].predicted)) for share in _SHARES
+    ]
+
+    def compute_mean_error(choice: _Choice) -> float:
+        return float(
+            np.mean([_mean_error(e.log_ratio - choice.share * e.predicted[choice.learner]) for e in errors])
+        )
+
+    best = min(candidates, key=compute_mean_error)
+    of_siblings = [
+        (
+            _mean_error(e.log_ratio - e.siblings),
+            _mean_error(e.log_ratio - best.share * e.predicted[best.learner]),
+        )
+        for e in errors
+        if e.siblings is not None
+    ]
+    return best, not of_siblings or sum(a for a, _ in of_siblings) <= sum(b for _, b in of_siblings)
+
+
+def _mean_error(log_error: Column) -> float:
+    return float(np.abs(np.exp(-log_error) - 1.0).mean())
+
+
+def _make_intervals(errors: Sequence[LeftOutErrors]) -> dict[Situation, ResidualInterval]:
+    """Return an interval per situation; where nothing was left out in that way, from the next harder one."""
+    found = {
+        situation: _make_interval(of_situation)
+        for situation in Situation
+        if (of_situation := [e for e in errors if e.situation is situation])
+    }
+    known = found[Situation.KNOWN]
+    unseen = found.get(Situation.UNSEEN) or _widen(known)
+    return {
+        Situation.KNOWN: known,
+        Situation.SIBLING: found.get(Situation.SIBLING, unseen),
+        Situation.UNSEEN: unseen,
+    }
+
+
+def _make_interval(errors: Sequence[LeftOutErrors]) -> ResidualInterval:
+    """Return quantiles of the residuals per bin of predicted time, each thing left out counting the same."""
+    time_us = np.concatenate([e.predicted_us for e in errors])
+    residual = np.concatenate([e.log_error for e in errors])
+    weight = np.concatenate([np.full(len(e.log_error), 1.0 / len(e.log_error)) for e in errors])
+    bins = np.searchsorted(np.array(_EDGES_US), time_us, side="right")
+    low, high = [], []
+    for i in range(len(_EDGES_US) + 1):
+        inside = bins == i
+        if inside.sum() < _FEWEST_IN_BIN:
+            inside = np.ones(len(bins), dtype=np.bool_)
+        quantiles = _find_quantiles(residual[inside], weight[inside])
+        low.append(min(quantiles[0], 0.0))
+        high.append(max(quantiles[1], 0.0))
+    return ResidualInterval(_EDGES_US, tuple(low), tuple(high))
+
+
+def _find_quantiles(values: Column, weights: Column) -> tuple[float, float]:
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order]) / weights.sum()
+    low, high = (
+        float(values[order][min(int(np.searchsorted(reached, share)), len(values) - 1)])
+        for share in _COVERAGE
+    )
+    return low, high
+
+
+def _widen(interval: ResidualInterval) -> ResidualInterval:
+    """Return an interval wider by a level of 25 % (assumed), where no GPU could be left out."""
+    return ResidualInterval(
+        interval.edges_us,
+        tuple(low - 0.25 for low in interval.low),
+        tuple(high + 0.25 for high in interval.high),
+    )
+
+
+def _list_taught(rows: TeachingRows, measured: Sequence[MeasuredBatch]) -> tuple[TaughtGpu, ...]:
+    return tuple(
+        TaughtGpu(
+            gpu,
+            load_gpu(gpu).file.arch,
+            sum(len(batch) for batch in measured if batch.gpu == gpu),
+            tuple(rows.hardware[np.flatnonzero(rows.gpu == i)[0]].tolist()),
+        )
+        for i, gpu in enumerate(rows.gpus)
+    )

@@ -1,0 +1,1 @@
+"""Learned parts of models: inference in numpy, weights as safetensors; `analyzer.learning` makes them."""

@@ -1,0 +1,113 @@
+"""Learned corrections of analytic times, with the intervals that held when rows were left out.
+
+A model predicts time_us = reference_us · exp(correction). Which correction, and how wide the interval,
+depends on what is known of the GPU:
+
+    known    rows of this GPU taught: the correction sees its hardware figures too
+    sibling  a GPU of the same architecture taught: the nearest one's correction, or the transferred one
+    unseen   nothing of this architecture taught: dimensionless features alone, shrunk towards the reference
+
+Invariant: the interval of each situation comes from residuals of rows that were left out in just that way
+(held-out shapes; the GPU; the architecture), so that it covers what it promises where nothing taught.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from analyzer.models.learned.mlp import MlpEnsemble
+from analyzer.models.learned.trees import TreeEnsemble
+from analyzer.operators.batches import Column
+
+Rows = NDArray[np.float64]
+
+
+class Situation(StrEnum):
+    """What taught of the GPU that a prediction is for."""
+
+    KNOWN = "known"
+    SIBLING = "sibling"
+    UNSEEN = "unseen"
+
+
+class Correction(Struct, frozen=True):
+    """The mean of its learners, times a share: 0 leaves the reference as it is."""
+
+    trees: TreeEnsemble | None
+    mlp: MlpEnsemble | None
+    share: float
+    sees_hardware: bool  # its rows end with the hardware features
+
+    def predict(self, rows: Rows) -> Column:
+        """Return the correction of the logarithm of the time."""
+        parts = [learner.predict(rows) for learner in (self.trees, self.mlp) if learner is not None]
+        if not parts or self.share == 0.0:
+            return np.zeros(len(rows))
+        mean: Column = self.share * np.mean(parts, axis=0)
+        return mean
+
+
+class ResidualInterval(Struct, frozen=True):
+    """80 % interval of log(measured / predicted), by predicted time."""
+
+    edges_us: tuple[float, ...]  # ascending; bin i ends at edges_us[i], the last one is open
+    low: tuple[float, ...]  # per bin
+    high: tuple[float, ...]
+
+    def find(self, time_us: Column) -> tuple[Column, Column]:
+        """Return the logarithms of low / time and high / time for each time."""
+        bins = np.searchsorted(np.array(self.edges_us), time_us, side="right")
+        return np.array(self.low)[bins], np.array(self.high)[bins]
+
+
+class TaughtGpu(Struct, frozen=True):
+    """A GPU whose rows taught, with the hardware features that its rows had."""
+
+    gpu: str
+    architecture: str
+    n_rows: int
+    hardware: tuple[float, ...]  # as `compute_hardware_features` gives them
+
+
+class LearnedWeights(Struct, frozen=True):
+    """All that a learned operator model reads of one set of weights."""
+
+    name: str  # "gemm-bf16"
+    dataset: str
+    timing: str  # of the rows that taught
+    parameters: Mapping[str, float]  # of the family's reference
+    feature_names: tuple[str, ...]
+    feature_low: tuple[float, ...]  # range of each feature over the rows that taught
+    feature_high: tuple[float, ...]
+    known: Correction
+    unseen: Correction
+    takes_siblings_correction: bool  # in situation SIBLING: the nearest one's, else the transferred one
+    intervals: Mapping[Situation, ResidualInterval]
+    taught: tuple[TaughtGpu, ...]
+
+    def find_situation(self, gpu: str, architecture: str) -> Situation:
+        """Return what taught of a GPU."""
+        if any(taught.gpu == gpu for taught in self.taught):
+            return Situation.KNOWN
+        if any(taught.architecture == architecture for taught in self.taught):
+            return Situation.SIBLING
+        return Situation.UNSEEN
+
+    def find_nearest(self, gpu: str, architecture: str, hardware: tuple[float, ...]) -> TaughtGpu:
+        """Return the GPU that taught, or of the same architecture if any the one with the nearest figures."""
+        candidates = [t for t in self.taught if t.gpu == gpu]
+        candidates = candidates or [t for t in self.taught if t.architecture == architecture]
+        target = np.array(hardware)
+        return min(
+            candidates or self.taught, key=lambda t: float(np.abs(np.array(t.hardware) - target).sum())
+        )
+
+    def is_in_range(self, features: Rows) -> NDArray[np.bool_]:
+        """Return for each row whether no feature lies beyond those that taught by a tenth of their range."""
+        low, high = np.array(self.feature_low), np.array(self.feature_high)
+        margin = 0.1 * (high - low) + 1e-6
+        inside: NDArray[np.bool_] = np.all((features >= low - margin) & (features <= high + margin), axis=1)
+        return inside

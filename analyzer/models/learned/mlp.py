@@ -1,0 +1,32 @@
+"""Ensembles of small multilayer perceptrons (ReLU), evaluated in numpy."""
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+_LARGEST_INPUT = 4.0  # in standard deviations: further out a line would be extended beyond all that taught
+
+
+class MlpEnsemble(Struct, frozen=True):
+    """Mean of perceptrons of one shape. Inputs are standardized and clipped before the first layer."""
+
+    mean: NDArray[np.float32]  # of each feature
+    scale: NDArray[np.float32]  # standard deviation of each feature
+    weights: tuple[NDArray[np.float32], ...]  # per layer: members x inputs x outputs
+    biases: tuple[NDArray[np.float32], ...]  # per layer: members x 1 x outputs
+
+    def predict(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the members' mean for rows x features."""
+        mean: NDArray[np.float64] = self.predict_members(rows).mean(axis=0)
+        return mean
+
+    def predict_members(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return members x rows; their spread says where members disagree."""
+        scaled = np.clip((rows - self.mean) / self.scale, -_LARGEST_INPUT, _LARGEST_INPUT)
+        hidden = np.broadcast_to(scaled.astype(np.float32), (len(self.weights[0]), *rows.shape))
+        last = len(self.weights) - 1
+        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            hidden = hidden @ weight + bias
+            if layer != last:
+                hidden = np.maximum(hidden, 0.0)
+        return hidden[:, :, 0].astype(np.float64)

@@ -1,0 +1,173 @@
+"""Sets of weights as files: arrays and a JSON header in one safetensors file, a card in TOML beside it."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.models.learned.correction import (
+    Correction,
+    LearnedWeights,
+    ResidualInterval,
+    Situation,
+    TaughtGpu,
+)
+from analyzer.models.learned.mlp import MlpEnsemble
+from analyzer.models.learned.trees import TreeEnsemble
+from analyzer.resources import find_data_folder
+from analyzer.text.errors import UsageError
+
+Arrays = dict[str, NDArray[Any]]
+SCHEMA = "warplens/weights/1"
+_HEADER = "warplens"  # key of the metadata that holds the JSON
+
+
+class _CorrectionHeader(msgspec.Struct, frozen=True):
+    share: float
+    sees_hardware: bool
+    base: float | None = None  # of its trees; None: no trees
+    n_layers: int = 0  # of its perceptrons; 0: none
+
+
+class _Header(msgspec.Struct, frozen=True):
+    schema: str
+    name: str
+    dataset: str
+    timing: str
+    parameters: dict[str, float]
+    feature_names: tuple[str, ...]
+    feature_low: tuple[float, ...]
+    feature_high: tuple[float, ...]
+    known: _CorrectionHeader
+    unseen: _CorrectionHeader
+    takes_siblings_correction: bool
+    intervals: dict[Situation, ResidualInterval]
+    taught: tuple[TaughtGpu, ...]
+
+
+def list_weights(prefix: str) -> tuple[str, ...]:
+    """Return the names of the shipped sets of weights that start with `prefix`, sorted."""
+    folder = find_data_folder("hwdb") / "weights"
+    return tuple(sorted(path.stem for path in folder.glob(f"{prefix}*.safetensors")))
+
+
+@cache
+def load_shipped_weights(name: str) -> LearnedWeights | None:
+    """Return a shipped set of weights, None if there is none of that name."""
+    path = find_data_folder("hwdb") / "weights" / f"{name}.safetensors"
+    return load_weights(path) if path.is_file() else None
+
+
+def load_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
+    """Return the arrays and the metadata of a safetensors file. Raises UsageError if it is none."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise UsageError(
+            f"{path}: no set of weights: {error}", hint="name a file of `warplens learn`"
+        ) from None
+
+
+def load_weights(path: Path) -> LearnedWeights:
+    """Return a set of weights from its file. Raises UsageError if it is none."""
+    arrays, metadata = load_arrays(path)
+    try:
+        header = msgspec.json.decode(metadata.get(_HEADER, ""), type=_Header)
+        return LearnedWeights(
+            name=header.name,
+            dataset=header.dataset,
+            timing=header.timing,
+            parameters=header.parameters,
+            feature_names=header.feature_names,
+            feature_low=header.feature_low,
+            feature_high=header.feature_high,
+            known=_read_correction(header.known, "known", arrays),
+            unseen=_read_correction(header.unseen, "unseen", arrays),
+            takes_siblings_correction=header.takes_siblings_correction,
+            intervals=header.intervals,
+            taught=header.taught,
+        )
+    except (msgspec.DecodeError, KeyError) as error:
+        raise UsageError(
+            f"{path}: no set of weights: {error}", hint="name a file of `warplens learn`"
+        ) from None
+
+
+def save_weights(weights: LearnedWeights, path: Path) -> None:
+    """Write a set of weights, beside the file first."""
+    arrays: Arrays = {}
+    header = _Header(
+        schema=SCHEMA,
+        name=weights.name,
+        dataset=weights.dataset,
+        timing=weights.timing,
+        parameters=dict(weights.parameters),
+        feature_names=weights.feature_names,
+        feature_low=weights.feature_low,
+        feature_high=weights.feature_high,
+        known=_write_correction(weights.known, "known", arrays),
+        unseen=_write_correction(weights.unseen, "unseen", arrays),
+        takes_siblings_correction=weights.takes_siblings_correction,
+        intervals=dict(weights.intervals),
+        taught=weights.taught,
+    )
+    save_arrays(arrays, {_HEADER: msgspec.json.encode(header).decode()}, path)
+
+
+def save_arrays(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str], path: Path) -> None:
+    """Write arrays and metadata as a safetensors file, beside it first."""
+    from safetensors.numpy import save_file
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".partial")
+    save_file(
+        {name: np.ascontiguousarray(array) for name, array in arrays.items()}, beside, metadata=dict(metadata)
+    )
+    beside.replace(path)
+
+
+def _read_correction(header: _CorrectionHeader, prefix: str, arrays: Arrays) -> Correction:
+    trees = mlp = None
+    if header.base is not None:
+        trees = TreeEnsemble(
+            arrays[f"{prefix}.trees.features"],
+            arrays[f"{prefix}.trees.thresholds"],
+            arrays[f"{prefix}.trees.leaves"],
+            header.base,
+        )
+    if header.n_layers:
+        mlp = MlpEnsemble(
+            arrays[f"{prefix}.mlp.mean"],
+            arrays[f"{prefix}.mlp.scale"],
+            tuple(arrays[f"{prefix}.mlp.weight{layer}"] for layer in range(header.n_layers)),
+            tuple(arrays[f"{prefix}.mlp.bias{layer}"] for layer in range(header.n_layers)),
+        )
+    return Correction(trees, mlp, header.share, header.sees_hardware)
+
+
+def _write_correction(correction: Correction, prefix: str, arrays: Arrays) -> _CorrectionHeader:
+    if correction.trees is not None:
+        arrays[f"{prefix}.trees.features"] = correction.trees.features
+        arrays[f"{prefix}.trees.thresholds"] = correction.trees.thresholds
+        arrays[f"{prefix}.trees.leaves"] = correction.trees.leaves
+    if correction.mlp is not None:
+        arrays[f"{prefix}.mlp.mean"] = correction.mlp.mean
+        arrays[f"{prefix}.mlp.scale"] = correction.mlp.scale
+        for layer, (weight, bias) in enumerate(
+            zip(correction.mlp.weights, correction.mlp.biases, strict=True)
+        ):
+            arrays[f"{prefix}.mlp.weight{layer}"] = weight
+            arrays[f"{prefix}.mlp.bias{layer}"] = bias
+    return _CorrectionHeader(
+        correction.share,
+        correction.sees_hardware,
+        None if correction.trees is None else correction.trees.base,
+        0 if correction.mlp is None else len(correction.mlp.weights),
+    )

@@ -1,0 +1,22 @@
+"""What an operator model takes and returns."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from analyzer.operators.batches import Column
+
+
+class OperatorPrediction(Struct, frozen=True):
+    """Predicted times of a batch, with 80 % intervals and what they rest on."""
+
+    time_us: Column
+    low_us: Column
+    high_us: Column
+    # False where a row lies outside what taught the model: its time is the reference's, or extrapolated
+    in_range: NDArray[np.bool_]
+    basis: str  # one phrase: "learned on 12,000 rows of this GPU (aiconfigurator, interval times)"
+    timing: str = ""  # what the times span: "kernel", "interval", "ncu"; empty where nothing measured says
+    terms_us: Mapping[str, Column] = {}  # what a time was made of, for --explain

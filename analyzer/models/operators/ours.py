@@ -1,0 +1,115 @@
+"""Our model of operators: an analytic reference, times a learned correction; see `learned.correction`."""
+
+import msgspec
+import numpy as np
+
+from analyzer.hardware.gpu import Gpu
+from analyzer.models.learned.correction import LearnedWeights, Rows, Situation
+from analyzer.models.learned.weights import load_shipped_weights
+from analyzer.models.operators.interface import OperatorPrediction
+from analyzer.operators.batches import Column, OperatorBatch
+from analyzer.operators.family import OperatorFamily, ReferenceTerms, find_family
+from analyzer.operators.hardware_figures import (
+    OperatorHardware,
+    compute_hardware_features,
+    read_operator_hardware,
+)
+
+NAME = "ours"
+_UNTAUGHT_INTERVAL = (-0.7, 0.7)  # assumed: half to twice the time, where no row of an operator taught
+
+
+def predict(batch: OperatorBatch, gpu: Gpu) -> OperatorPrediction:
+    """Return times of a batch on a GPU, by the shipped weights. Raises UsageError for an unknown operator."""
+    family = find_family(batch)
+    return predict_with_weights(batch, gpu, family, find_weights(family, batch))
+
+
+def find_weights(family: OperatorFamily, batch: OperatorBatch) -> LearnedWeights | None:
+    """Return the shipped weights of a batch, None if there are none."""
+    return load_shipped_weights(f"{NAME}-{family.choose_weights(batch)}")
+
+
+def compute_batch_terms(
+    batch: OperatorBatch, hardware: OperatorHardware, family: OperatorFamily, weights: LearnedWeights | None
+) -> ReferenceTerms:
+    """Return the analytic terms, with the fitted parameters where there are weights."""
+    parameters = family.initial_parameters
+    return family.compute_terms(batch, hardware, parameters | dict(weights.parameters if weights else {}))
+
+
+def predict_with_weights(
+    batch: OperatorBatch, gpu: Gpu, family: OperatorFamily, weights: LearnedWeights | None
+) -> OperatorPrediction:
+    """Return times of a batch by one set of weights; by the reference alone if there is none."""
+    hardware = read_operator_hardware(gpu)
+    terms = compute_batch_terms(batch, hardware, family, weights)
+    if weights is None:
+        return _predict_untaught(terms)
+    features = family.compute_features(batch, hardware, terms)
+    found = apply_correction(weights, gpu.key, hardware, terms.total_us, features)
+    return msgspec.structs.replace(found, terms_us=_list_terms(terms, found.time_us))
+
+
+def apply_correction(
+    weights: LearnedWeights, gpu: str, hardware: OperatorHardware, reference_us: Column, features: Rows
+) -> OperatorPrediction:
+    """Return corrected times of rows with these reference times and features."""
+    situation = weights.find_situation(gpu, hardware.architecture)
+    is_siblings = situation is Situation.SIBLING and weights.takes_siblings_correction
+    correction = weights.known if situation is Situation.KNOWN or is_siblings else weights.unseen
+    rows = features
+    if correction.sees_hardware:
+        figures = _find_hardware_features(weights, gpu, hardware)
+        rows = np.hstack([features, np.broadcast_to(np.array(figures), (len(features), len(figures)))])
+    in_range = weights.is_in_range(features)
+    time_us = reference_us * np.exp(correction.predict(rows))
+    low, high = weights.intervals[situation].find(time_us)
+    return OperatorPrediction(
+        time_us=time_us,
+        low_us=time_us * np.exp(low),
+        high_us=time_us * np.exp(high),
+        in_range=in_range,
+        basis=_describe_basis(weights, situation, gpu, hardware),
+        timing=weights.timing,
+    )
+
+
+def _find_hardware_features(
+    weights: LearnedWeights, gpu: str, hardware: OperatorHardware
+) -> tuple[float, ...]:
+    return weights.find_nearest(gpu, hardware.architecture, compute_hardware_features(hardware)).hardware
+
+
+def _describe_basis(
+    weights: LearnedWeights, situation: Situation, gpu: str, hardware: OperatorHardware
+) -> str:
+    nearest = weights.find_nearest(gpu, hardware.architecture, compute_hardware_features(hardware))
+    if situation is Situation.KNOWN:
+        return f"learned on {nearest.n_rows:,} rows of this GPU ({weights.dataset}, {weights.timing} times)"
+    taught = ", ".join(sorted(t.gpu for t in weights.taught))
+    if situation is Situation.SIBLING:
+        return (
+            f"no row of this GPU; learned on {taught} ({weights.dataset}, {weights.timing} times), nearest "
+            f"{nearest.gpu}"
+        )
+    return (
+        f"no row of this architecture; transferred from {taught} ({weights.dataset}, {weights.timing} times)"
+    )
+
+
+def _list_terms(terms: ReferenceTerms, time_us: Column) -> dict[str, Column]:
+    parts = {name: terms.terms_us[:, i] for i, name in enumerate(terms.names)}
+    return {**parts, "reference": terms.total_us, "correction": time_us - terms.total_us}
+
+
+def _predict_untaught(terms: ReferenceTerms) -> OperatorPrediction:
+    low, high = np.exp(_UNTAUGHT_INTERVAL)
+    return OperatorPrediction(
+        time_us=terms.total_us,
+        low_us=terms.total_us * low,
+        high_us=terms.total_us * high,
+        in_range=np.zeros(len(terms.total_us), dtype=np.bool_),
+        basis="analytic reference alone: no row of this operator and data type taught; interval assumed",
+        terms_us=_list_terms(terms, terms.total_us),
+    )
