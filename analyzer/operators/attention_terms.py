@@ -70,6 +70,7 @@ class AttentionWork(Struct, frozen=True):
     key_bytes: Column  # of one key and its value, of one KV head
     query_bytes: Column  # of one query and its output, of one head
     appends: Column  # 1 where kernels before the attention write the new keys into the cache
+    slow_steps: Column  # 1 where a task loads each tile of keys only once the last one is done
 
 
 PARAMETERS = (
@@ -79,6 +80,7 @@ PARAMETERS = (
     FittedParameter("packed_issue_cycles", 4500.0, 500.0, 16000.0),  # the same, of a task with at most 64 rows
     FittedParameter("small_step_cycles", 1000.0, 300.0, 3000.0),  # latency of a step with a tile of 16 rows
     FittedParameter("wide_step_cycles", 100.0, 20.0, 1500.0),
+    FittedParameter("slow_step_cycles", 6000.0, 500.0, 20000.0),  # latency on top, without prefetch
     FittedParameter("lone_factor", 1.7, 0.6, 2.2),  # a lone task's step over its share of a full SM's
     FittedParameter("tail_share", 0.35, 0.0, 0.7),  # of the longest task, for which SMs wait on average at the end
     FittedParameter("balance_exponent", 5.0, 2.0, 8.0),
@@ -167,6 +169,7 @@ def _compute_math_us(
     )
     issue = np.where(plan.tile_q <= 64.0, parameters["packed_issue_cycles"], parameters["issue_cycles"])
     issue = issue * (0.5 + 0.5 * work.flops_per_pair / _USUAL_FLOPS_PER_PAIR)
+    latency = latency + work.slow_steps * parameters["slow_step_cycles"]
     busy = (plan.steps * step + plan.tasks * issue) / hardware.sm_count
     chain = plan.longest_steps * (lone_step * parameters["lone_factor"] + latency) + parameters["task_cycles"]
     return busy / hardware.boost_mhz, chain / hardware.boost_mhz

@@ -78,6 +78,7 @@ def _plan_work(batch: AttentionBatch, hardware: OperatorHardware) -> AttentionWo
         key_bytes=2.0 * batch.head_dim * element_bytes,
         query_bytes=(query_bytes + 2.0) * batch.head_dim,
         appends=appends,
+        slow_steps=np.zeros(len(batch)),
     )
 
 

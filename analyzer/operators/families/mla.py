@@ -25,6 +25,8 @@ EXPANDED_DIM = 128.0  # of a head's keys without position, and of its values, in
 SPECULATIVE_QUERIES = 8.0  # as many queries per request still count as a decode
 DECODE_TILE = 64.0
 PREFILL_TILE = 128.0
+# Before Hopper TensorRT-LLM's decode has one CTA per request, whose time grows with the keys alone.
+_UNSPLIT = frozenset({"sm_70", "sm_75", "sm_80", "sm_86", "sm_87", "sm_89"})
 
 
 def compute_terms(batch: MlaBatch, hardware: OperatorHardware, parameters: Parameters) -> ReferenceTerms:
@@ -48,7 +50,8 @@ def _plan_work(batch: MlaBatch, hardware: OperatorHardware) -> AttentionWork:
     requests = merge_requests(batch.q_lengths, batch.kv_lengths)
     is_decode = requests.max_rows(requests.q) <= SPECULATIVE_QUERIES
     kv_heads = np.where(is_decode, 1.0, batch.heads)
-    policy = TilePolicy(np.where(is_decode, DECODE_TILE, PREFILL_TILE), is_decode, is_decode)
+    splits = is_decode & (hardware.architecture not in _UNSPLIT)
+    policy = TilePolicy(np.where(is_decode, DECODE_TILE, PREFILL_TILE), is_decode, splits)
     latent = batch.latent_dim + batch.rope_dim
     key_dim = np.where(is_decode, latent, EXPANDED_DIM + batch.rope_dim)
     value_dim = np.where(is_decode, batch.latent_dim, EXPANDED_DIM)
@@ -65,6 +68,7 @@ def _plan_work(batch: MlaBatch, hardware: OperatorHardware) -> AttentionWork:
         key_bytes=read * element_bytes,
         query_bytes=2.0 * (key_dim + value_dim),
         appends=np.where(is_decode, 0.0, 1.0),
+        slow_steps=np.where(is_decode & ~splits, 1.0, 0.0),
     )
 
 
