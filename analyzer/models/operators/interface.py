@@ -1,9 +1,12 @@
 """What an operator model takes and returns."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from analyzer.models.learned.correction import ResidualInterval
 from analyzer.operators.batches import Column
 
 
@@ -15,4 +18,8 @@ class OperatorPrediction(Struct, frozen=True):
     high_us: Column
     # False where a row lies outside what taught the model: its time is the reference's, or extrapolated
     in_range: NDArray[np.bool_]
-    basis: str  # one sentence, without a full stop: "measured on this GPU: 12,000 rows of aiconfigurator"
+    basis: str  # one phrase: "learned on 12,000 rows of this GPU (aiconfigurator, interval times)"
+    timing: str = ""  # what the times span: "kernel", "interval", "ncu"; empty where nothing measured says
+    terms_us: Mapping[str, Column] = {}  # what a time was made of, for --explain
+    level_name: str = ""  # of the model and set of weights that a calibration levels: "ours-gemm-bf16"
+    leveled: ResidualInterval | None = None  # the interval once a calibration has given the level

@@ -1,10 +1,13 @@
 """Our model of operators: an analytic reference, times a learned correction; see `learned.correction`."""
 
+from pathlib import Path
+
+import msgspec
 import numpy as np
 
 from analyzer.hardware.gpu import Gpu
 from analyzer.models.learned.correction import LearnedWeights, Rows, Situation
-from analyzer.models.learned.weights import load_shipped_weights
+from analyzer.models.learned.weights import find_learned_weights
 from analyzer.models.operators.interface import OperatorPrediction
 from analyzer.operators.batches import Column, OperatorBatch
 from analyzer.operators.family import OperatorFamily, ReferenceTerms, find_family
@@ -18,15 +21,20 @@ NAME = "ours"
 _UNTAUGHT_INTERVAL = (-0.7, 0.7)  # assumed: half to twice the time, where no row of an operator taught
 
 
-def predict(batch: OperatorBatch, gpu: Gpu) -> OperatorPrediction:
-    """Return times of a batch on a GPU, by the shipped weights. Raises UsageError for an unknown operator."""
+def predict(batch: OperatorBatch, gpu: Gpu, folder: Path | None = None) -> OperatorPrediction:
+    """Return times of a batch on a GPU, by the weights in a folder, else by those shipped.
+
+    Raises UsageError for an operator that no family serves.
+    """
     family = find_family(batch)
-    return predict_with_weights(batch, gpu, family, find_weights(family, batch))
+    return predict_with_weights(batch, gpu, family, find_weights(family, batch, folder))
 
 
-def find_weights(family: OperatorFamily, batch: OperatorBatch) -> LearnedWeights | None:
-    """Return the shipped weights of a batch, None if there are none."""
-    return load_shipped_weights(f"{NAME}-{family.choose_weights(batch)}")
+def find_weights(
+    family: OperatorFamily, batch: OperatorBatch, folder: Path | None = None
+) -> LearnedWeights | None:
+    """Return the weights of a batch, None if there are none. Raises UsageError for a file that is none."""
+    return find_learned_weights(f"{NAME}-{family.choose_weights(batch)}", folder)
 
 
 def compute_batch_terms(
@@ -46,7 +54,8 @@ def predict_with_weights(
     if weights is None:
         return _predict_untaught(terms)
     features = family.compute_features(batch, hardware, terms)
-    return apply_correction(weights, gpu.key, hardware, terms.total_us, features)
+    found = apply_correction(weights, gpu.key, hardware, terms.total_us, features)
+    return msgspec.structs.replace(found, terms_us=_list_terms(terms, found.time_us))
 
 
 def apply_correction(
@@ -69,6 +78,9 @@ def apply_correction(
         high_us=time_us * np.exp(high),
         in_range=in_range,
         basis=_describe_basis(weights, situation, gpu, hardware),
+        timing=weights.timing,
+        level_name=f"{NAME}-{weights.name}",
+        leveled=weights.leveled,
     )
 
 
@@ -95,6 +107,11 @@ def _describe_basis(
     )
 
 
+def _list_terms(terms: ReferenceTerms, time_us: Column) -> dict[str, Column]:
+    parts = {name: terms.terms_us[:, i] for i, name in enumerate(terms.names)}
+    return {**parts, "reference": terms.total_us, "correction": time_us - terms.total_us}
+
+
 def _predict_untaught(terms: ReferenceTerms) -> OperatorPrediction:
     low, high = np.exp(_UNTAUGHT_INTERVAL)
     return OperatorPrediction(
@@ -103,4 +120,5 @@ def _predict_untaught(terms: ReferenceTerms) -> OperatorPrediction:
         high_us=terms.total_us * high,
         in_range=np.zeros(len(terms.total_us), dtype=np.bool_),
         basis="analytic reference alone: no row of this operator and data type taught; interval assumed",
+        terms_us=_list_terms(terms, terms.total_us),
     )

@@ -1,0 +1,207 @@
+"""`warplens predict`: times of operators named by their shapes."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from analyzer.cli.completion import complete_gpus
+from analyzer.cli.examples import make_examples
+from analyzer.cli.exit_codes import ExitCode
+from analyzer.cli.options import split_names
+from analyzer.cli.output import check_outputs, output_option, write_report, write_text
+from analyzer.cli.progress import show_progress
+from analyzer.operators.names import AttentionKind, DataType, MoeProduct, Operator
+from analyzer.text.errors import UsageError
+
+if TYPE_CHECKING:
+    from analyzer.pipeline.operator_prediction import OperatorAnswers, OperatorOptions
+    from analyzer.text.csv_table import CsvTable
+
+_Command = TypeVar("_Command", bound=Callable[..., object])
+_REQUIRED_COLUMNS = ("operator", "gpu")
+_TABLE_HINT = "predict takes columns operator, gpu, dtype and the operator's own; see docs/predict.md"
+_SIZES = (
+    ("m", "Rows of A; tokens of moe."),
+    ("n", "Columns of B."),
+    ("k", "Reduction length."),
+    ("batch", "Products of this size (bmm)."),
+    ("experts", "Experts (moe)."),
+    ("topk", "Experts per token (moe)."),
+    ("hidden", "Hidden size (moe)."),
+    ("intermediate", "Intermediate size of an expert (moe)."),
+    ("heads", "Query heads (attention, mla)."),
+    ("kv_heads", "Key and value heads (attention)."),
+    ("head_dim", "Elements of a head (attention); 128."),
+    ("latent_dim", "Elements of the latent KV (mla); 512."),
+    ("rope_dim", "Elements with rotary positions (mla); 64."),
+    ("rows", "Rows of a norm, softmax, silu_mul."),
+    ("columns", "Elements of a row; of silu_mul its input's width."),
+    ("elements", "Elements of the output (elementwise)."),
+    ("inputs", "Inputs of this size (elementwise); 1."),
+    ("bytes", "Message of each GPU (all_reduce, send_recv)."),
+    ("gpus", "GPUs that take part (all_reduce, send_recv)."),
+)
+
+
+def _size_options(command: _Command) -> _Command:
+    """Add one option per size to a command."""
+    for name, help_text in reversed(_SIZES):
+        command = click.option(f"--{name.replace('_', '-')}", name, metavar="N", help=help_text)(command)
+    return command
+
+
+@click.command(
+    epilog=make_examples(
+        "warplens predict gemm --m 4096 --n 4096 --k 4096 --dtype bf16 --gpu h100,b200",
+        "warplens predict --table docs/operators.csv -o -",
+    )
+)
+@click.argument("operator", required=False, metavar="OPERATOR")
+@_size_options
+@click.option("--q-lengths", metavar="LIST", help="Query lengths of the requests: 128 or [128, 1].")
+@click.option("--kv-lengths", metavar="LIST", help="Their KV lengths, as many.")
+@click.option(
+    "--kind", type=click.Choice([kind.value for kind in AttentionKind]), help="Implementation of attention."
+)
+@click.option(
+    "--which", type=click.Choice([product.value for product in MoeProduct]), help="Products of moe."
+)
+@click.option("--dtype", metavar="TYPE", default="", help=f"Data type: {', '.join(DataType)}.")
+@click.option(
+    "--gpu", "-g", multiple=True, shell_complete=complete_gpus, help="GPUs, by comma or repeated; all."
+)
+@click.option("--model", "-m", "models", default="ours", show_default=True, help="Models, by comma; all.")
+@click.option("--table", type=click.Path(path_type=Path), help="Answer each row of a CSV table instead.")
+@click.option("--calibration", type=click.Path(path_type=Path), help="Levels that `calibrate` wrote.")
+@click.option("--weights", type=click.Path(path_type=Path), help="Folder of weights that `learn` wrote.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Edit a figure of the GPU: dram=x2."
+)
+@click.option("--explain", is_flag=True, help="The terms that each time was made of.")
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["text", "json", "csv"]),
+    help="Output; text, of tables csv.",
+)
+@output_option
+def predict(
+    operator: str | None,
+    *,
+    gpu: tuple[str, ...],
+    models: str,
+    table: Path | None,
+    calibration: Path | None,
+    weights: Path | None,
+    settings: tuple[str, ...],
+    explain: bool,
+    output_format: str | None,
+    output: Path | None,
+    dtype: str,
+    **fields: str | None,
+) -> ExitCode:
+    """Predict the time of an OPERATOR from its shape, on GPUs that need not be at hand.
+
+    Operators: gemm, scaled_mm, bmm, moe, attention, mla, rmsnorm, fused_add_rmsnorm, layernorm, softmax,
+    silu_mul, elementwise, all_reduce, send_recv.
+    """
+    options = _make_options(calibration, weights, settings, explain=explain)
+    given = {name: value for name, value in fields.items() if value is not None}
+    if table is not None:
+        if operator or given or gpu or dtype:
+            raise UsageError(
+                "--table excludes an operator and its options", hint="the table's columns say it"
+            )
+        return _answer_table(table, _find_models(models), options, output_format or "csv", output)
+    if operator is None:
+        raise UsageError("no operator", hint=f"one of: {', '.join(Operator)}; or --table FILE.csv")
+    if not gpu:
+        raise UsageError("no --gpu", hint="name one or more, such as --gpu h100,b200")
+    what = (operator, dtype, given)
+    return _answer_operator(what, gpu, _find_models(models), options, output_format or "text", output)
+
+
+def _make_options(
+    calibration: Path | None, weights: Path | None, settings: tuple[str, ...], *, explain: bool
+) -> "OperatorOptions":
+    from analyzer.hardware.parameter_edits import parse_setting
+    from analyzer.models.calibration import load_calibration
+    from analyzer.pipeline.operator_prediction import OperatorOptions
+
+    return OperatorOptions(
+        calibration=load_calibration(calibration) if calibration else None,
+        weights=weights,
+        edits=tuple(map(parse_setting, settings)),
+        explain=explain,
+    )
+
+
+def _find_models(text: str) -> list[str]:
+    from analyzer.models.operators.registry import list_operator_models
+
+    return list(list_operator_models()) if text == "all" else split_names([text])
+
+
+def _answer_operator(
+    what: tuple[str, str, dict[str, str]],
+    gpus: tuple[str, ...],
+    models: list[str],
+    options: "OperatorOptions",
+    output_format: str,
+    output: Path | None,
+) -> ExitCode:
+    """Print the times of one operator. Raises UsageError where it cannot be answered."""
+    from analyzer.hardware.gpu_database import find_gpu_paths, load_gpu
+    from analyzer.pipeline.operator_prediction import make_predict_report, predict_rows
+
+    operator, dtype, given = what
+    names = split_names(gpus)
+    names = sorted(find_gpu_paths()) if names == ["all"] else names
+    for name in names:
+        load_gpu(name)
+    columns = ("operator", "gpu", "dtype", *given)
+    rows = [(operator, name, dtype, *given.values()) for name in names]
+    answers = [predict_rows(columns, rows, model=model, options=options) for model in models]
+    if all(reason for each in answers for reason in each.reasons):
+        raise UsageError(
+            f"{operator}: {answers[0].reasons[0]}", hint="warplens predict --help lists the sizes"
+        )
+    write_report(make_predict_report(columns, rows, answers), output_format, output)
+    return ExitCode.CLEAN
+
+
+def _answer_table(
+    path: Path, models: list[str], options: "OperatorOptions", output_format: str, output: Path | None
+) -> ExitCode:
+    """Write the table with the answers of each row. Raises InputError for a table that cannot be read."""
+    from analyzer.pipeline.operator_prediction import make_predict_report, predict_rows
+    from analyzer.text.csv_table import read_csv_table
+
+    if len(models) != 1:
+        raise UsageError("--table takes one --model", hint="run it once for each")
+    check_outputs([path], output)
+    table = read_csv_table(path)
+    table.check_columns(_REQUIRED_COLUMNS, _TABLE_HINT)
+    rows = [fields for _, fields in table.rows]
+    with show_progress("reading") as progress:
+        answers = predict_rows(table.columns, rows, model=models[0], options=options, progress=progress)
+    if output_format == "csv":
+        write_text(_format_table(table, answers), output)
+    else:
+        write_report(make_predict_report(table.columns, rows, [answers]), output_format, output)
+    return ExitCode.CLEAN
+
+
+def _format_table(table: "CsvTable", answers: "OperatorAnswers") -> str:
+    from analyzer.render.predict import format_answer, format_csv
+
+    times = [
+        [None if value != value else value for value in column.tolist()]
+        for column in (answers.time_us, answers.low_us, answers.high_us)
+    ]
+    rows = zip(*times, answers.basis, answers.in_range.tolist(), answers.reasons, strict=True)
+    return format_csv(
+        table.columns, [fields for _, fields in table.rows], [format_answer(*row) for row in rows]
+    )
