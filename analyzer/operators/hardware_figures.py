@@ -35,6 +35,15 @@ class OperatorHardware(Struct, frozen=True):
     max_warps_per_sm: float
     max_ctas_per_sm: float
     tensor_fma_per_cycle: tuple[tuple[TensorRate, float], ...]  # per SM, of the rates that it has
+    sustained_tensor_mhz: float  # clock under matrix products where known, else boost
+    has_stacked_dram: bool  # HBM; else GDDR or LPDDR
+    nvlink_gbps: float  # one direction; 0: none
+    pcie_gbps: float  # one direction
+
+    @property
+    def major(self) -> int:
+        """Major number of the compute capability: 9 of "sm_90", 12 of "sm_120"."""
+        return int("".join(c for c in self.architecture if c.isdigit())) // 10
 
     def find_peak_tflops(self, dtype: DataType) -> float:
         """Return the dense peak of matrix products at the boost clock in TFLOP/s.
@@ -98,11 +107,27 @@ def read_operator_hardware(gpu: Gpu) -> OperatorHardware:
         tensor_fma_per_cycle=tuple(
             (rate, row.fma_per_cycle_per_sm.value) for rate, row in file.tensor.items()
         ),
+        sustained_tensor_mhz=gpu.find_clock_mhz(tensor=TensorRate.BF16).value,
+        has_stacked_dram=file.memory.kind.startswith("HBM"),
+        nvlink_gbps=0.5 * _find(file.link.nvlink_gbps, 0.0),
+        pcie_gbps=_read_pcie_gbps(file.link.pcie),
     )
 
 
 def _find(figure: HardwareParameter | None, otherwise: float) -> float:
     return otherwise if figure is None else figure.value
+
+
+# GB/s of one lane and direction, after the line code; generation 3 where none is named
+_PCIE_LANE_GBPS = {"3": 0.985, "4": 1.969, "5": 3.938, "6": 7.563}
+
+
+def _read_pcie_gbps(text: str) -> float:
+    """Return GB/s of one direction of a host link: "5.0 x16", or "C2C 900 GB/s" for both directions."""
+    if text.startswith("C2C"):
+        return 0.5 * float(text.split()[1])
+    generation, _, lanes = text.partition(".0 x")
+    return _PCIE_LANE_GBPS.get(generation, _PCIE_LANE_GBPS["3"]) * float(lanes or 16)
 
 
 def _estimate_l2_gbps(gpu: Gpu, clock_mhz: float) -> float:
