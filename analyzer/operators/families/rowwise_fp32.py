@@ -33,16 +33,16 @@ PARAMETERS = (
     FittedParameter("layernorm_host_us", 45.0, 5.0, 120.0),
     FittedParameter("softmax_host_us", 40.0, 20.0, 120.0),
     FittedParameter("start_us", 12.0, 0.0, 40.0),
-    FittedParameter("hbm_share", 0.87, 0.8, 0.95),  # of the datasheet's bandwidth
+    FittedParameter("hbm_share", 0.88, 0.84, 0.95),  # of the datasheet's bandwidth
     FittedParameter("gddr_share", 0.78, 0.7, 0.9),
-    FittedParameter("l2_share", 0.7, 0.2, 1.5),
+    FittedParameter("l2_share", 1.0, 0.6, 1.5),
     FittedParameter("kept_share", 0.7, 0.2, 1.2),  # of the L2, between calls
     FittedParameter("layernorm_reread_share", 0.8, 0.4, 1.3),  # of the L1, that keeps rows for a second read
-    FittedParameter("softmax_reread_share", 0.9, 0.5, 1.4),
+    FittedParameter("softmax_reread_share", 0.8, 0.5, 1.0),
     FittedParameter("reread_power", 6.0, 4.0, 12.0),
     FittedParameter("layernorm_cta_cycles", 6000.0, 0.0, 20000.0),
     FittedParameter("softmax_cta_cycles", 2500.0, 0.0, 20000.0),
-    FittedParameter("pass_cycles", 800.0, 0.0, 2500.0),  # of a CTA over its row once
+    FittedParameter("pass_cycles", 800.0, 0.0, 1200.0),  # of a CTA over its row once
     FittedParameter("host_power", 6.0, 4.0, 12.0),
     FittedParameter("overlap_power", 8.0, 5.0, 12.0),
 )
@@ -87,7 +87,7 @@ def compute_terms(batch: RowwiseBatch, hardware: OperatorHardware, parameters: P
     missed = compute_missed_share(3.0 * tensor_bytes / kept_bytes)
     share = parameters["hbm_share" if hardware.has_hbm else "gddr_share"]
     dram_us = missed * (2.0 + again) * tensor_bytes / (hardware.dram_gbps * 1e3 * share)
-    l2_us = (1.0 + layout.reads) * tensor_bytes / (hardware.l2_copy_gbps * 1e3 * parameters["l2_share"])
+    l2_us = (2.0 + again) * tensor_bytes / (hardware.l2_copy_gbps * 1e3 * parameters["l2_share"])
     cta_cycles = (
         parameters[f"{kind}_cta_cycles"] + layout.reads * layout.passes * parameters["pass_cycles"]
     )
