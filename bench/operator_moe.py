@@ -125,7 +125,8 @@ def _regress(teaching: Sequence[MeasuredBatch], judged: MeasuredBatch) -> Column
     time_us = np.concatenate([batch.time_us for batch in teaching])
     rows = np.concatenate([stack(batch) for batch in teaching]) / time_us[:, None]
     factors, *_ = np.linalg.lstsq(rows, np.ones(len(rows)), rcond=None)
-    return np.maximum(stack(judged) @ factors, 1.0)
+    found: Column = np.maximum(stack(judged) @ factors, 1.0)
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -73,16 +73,15 @@ def load_nccl(facts: Path, *, judging: bool = False) -> list[MeasuredBatch]:
                 continue
             if gpus <= _MOST_GPUS.get(system, gpus):
                 groups[system].append((float(row["bytes"]), float(gpus), float(row["latency_us"])))
-    return [
-        _make(
-            "aiconfigurator nccl",
-            SYSTEM_KEYS[system],
-            Operator.ALL_REDUCE,
-            *np.array(rows).T,
-            Timing.INTERVAL,
+    result = []
+    for system, rows in sorted(groups.items()):
+        message_bytes, gpus_of_row, time_us = np.array(rows).T
+        gpu = SYSTEM_KEYS[system]
+        operator, timing = Operator.ALL_REDUCE, Timing.INTERVAL
+        result.append(
+            _make("aiconfigurator nccl", gpu, operator, message_bytes, gpus_of_row, time_us, timing)
         )
-        for system, rows in sorted(groups.items())
-    ]
+    return result
 
 
 def _make(

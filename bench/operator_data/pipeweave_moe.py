@@ -53,7 +53,7 @@ def load_teaching(data: Path) -> list[MeasuredBatch]:
     The authors' underperforming points are marked as a selection: they teach, and their errors do not count.
     """
     sample = _read_rows(data / "pipeweave" / "rows" / "moe.csv", "time_us")
-    called_out = {}
+    called_out: dict[tuple[str, _Shape], float] = {}
     for path in sorted((data / "pipeweave" / "moe_tuning").glob("underperforming_*.csv")):
         called_out |= _read_rows(path, "avg_duration")
     batches = _group(sample)
@@ -118,9 +118,9 @@ def _group(rows: dict[tuple[str, _Shape], float], *, is_selection: bool = False)
     result = []
     for gpu, found in sorted(groups.items()):
         batch = _make_batch(list(np.array([shape for shape, _ in found], dtype=np.float64).T))
-        time_us = np.array([time for _, time in found])
+        times_us = np.array([time_us for _, time_us in found])
         keys = make_shape_keys(batch)
-        result.append(MeasuredBatch(DATASET, gpu, batch, time_us, keys, Timing.KERNEL, is_selection))
+        result.append(MeasuredBatch(DATASET, gpu, batch, times_us, keys, Timing.KERNEL, is_selection))
     return result
 
 
