@@ -29,6 +29,7 @@ _COMMANDS = (
     "annotate",
     "whatif",
     "predict",
+    "transfer",
     "calibrate",
     "learn",
     "validate",

@@ -11,8 +11,8 @@ from analyzer.cli.output import check_outputs, output_option, write_text
 
 @click.command(
     epilog=make_examples(
-        "warplens calibrate docs/measured-operators.csv --gpu h100 -o mine.toml",
-        "warplens predict gemm --m 512 --n 4096 --k 4096 --gpu h100 --calibration mine.toml",
+        "warplens calibrate docs/measured-operators.csv --gpu h100",
+        "warplens calibrate docs/measured-operators.csv --gpu l40s --output -",
     )
 )
 @click.argument("table", metavar="ROWS.csv", type=click.Path(path_type=Path))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.command(
     epilog=make_examples(
         "warplens learn docs/measured-operators.csv --quick -o weights",
-        "warplens predict --table docs/operators.csv --weights weights",
+        "warplens learn docs/measured-operators.csv --quick --leave-out architecture -o other",
     )
 )
 @click.argument("table", metavar="TABLE.csv", type=click.Path(path_type=Path))

@@ -40,6 +40,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
     arg: tuple[str, ...]
     clock: float | None
     cold_l2: bool
+    timing: str
     launch: Path | None
     taken: tuple[str, ...]
     trip: tuple[str, ...]
@@ -101,6 +102,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
                 arguments=self.arg,
                 clock=self.clock,
                 cold_l2=self.cold_l2,
+                timing=self.timing,
             ),
             launch_table=load_launch_table(self.launch),
             branch_rules=parse_taken_rules(self.taken),

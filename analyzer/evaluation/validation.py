@@ -4,6 +4,8 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from analyzer.evaluation.case_table import Case, load_case_gpu, read_cases
 from analyzer.evaluation.operator_validation import validate_operators
 from analyzer.evaluation.result_cache import (
@@ -16,6 +18,7 @@ from analyzer.evaluation.result_cache import (
 )
 from analyzer.evaluation.tasks import CaseResults, EvaluationTask, PendingCase, evaluate_task
 from analyzer.evaluation.validation_report import CaseFilters, make_validation_report
+from analyzer.ir.launch import Timing
 from analyzer.models.registry import find_model, list_models_default_first
 from analyzer.report.validation_schema import CaseEntry, CasePrediction, ValidationReport
 from analyzer.text.csv_table import read_csv_table
@@ -35,6 +38,7 @@ def validate(
     jobs: int | None = None,
     cache: str | Path | bool = True,
     worst: int = N_WORST_ROWS,
+    timing: Timing | None = None,
     progress: ProgressCallback | None = None,
 ) -> ValidationReport:
     """Compare models with a CSV table of measured launches (docs/validate.md has its columns).
@@ -43,6 +47,7 @@ def validate(
     jobs: processes, as many as cores where None.
     cache: a folder, True for the user's own, False for none.
     worst: number of worst rows to list for each model.
+    timing: what the times of rows are that do not say so themselves; None: launch intervals.
     progress: called with the number of rows done and of all rows.
     Raises InputError, HardwareError or UsageError; a row that cannot be analyzed is listed with its reason.
     A table of operators (a column `operator`) is held against the models of operators.
@@ -54,9 +59,11 @@ def validate(
     for name in model_names:
         find_model(name)
     cases = (filters or CaseFilters()).select(read_cases(Path(table)))
+    if timing is not None:
+        cases = tuple(replace(case, timing=case.timing or timing.value) for case in cases)
     if not cases:
         raise InputError(f"{table}: the table has no rows", hint="one row is one launch with a measured time")
-    results = _evaluate_cases(cases, model_names, jobs, _prepare_cache_folder(cache), progress)
+    results = evaluate_cases(cases, model_names, jobs, prepare_cache_folder(cache), progress)
     entries = tuple(
         _make_case_entry(row_index, case, model_names, results) for row_index, case in enumerate(cases)
     )
@@ -76,7 +83,7 @@ def _check_any_predicted(table: str | Path, entries: Sequence[CaseEntry]) -> Non
     )
 
 
-def _prepare_cache_folder(cache: str | Path | bool) -> Path | None:
+def prepare_cache_folder(cache: str | Path | bool) -> Path | None:
     """Return the folder, if any. Raises UsageError where one that the user names cannot be made."""
     if cache is False:
         return None
@@ -92,7 +99,7 @@ def _prepare_cache_folder(cache: str | Path | bool) -> Path | None:
     return folder
 
 
-def _evaluate_cases(
+def evaluate_cases(
     cases: Sequence[Case],
     models: tuple[str, ...],
     jobs: int | None,

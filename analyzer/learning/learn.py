@@ -51,25 +51,42 @@ def learn_and_write(
     cache: a folder in which finished fits are kept: a run that was interrupted goes on from there.
     Raises UsageError for fewer than 30 rows.
     """
-    call = _make_call(cache)
     result = []
     for name, (family, batches) in sorted(group_by_weights(measured).items()):
-        n_rows = sum(len(batch) for batch in batches)
-        if n_rows < FEWEST_ROWS:
-            raise UsageError(f"{name}: {n_rows} rows, and {FEWEST_ROWS} are the fewest to learn from")
-        learned = learn_weights(
-            family,
-            batches,
-            options,
-            name=name,
-            call=call,
-            report=lambda text, name=name: report(f"{name}: {text}"),  # type: ignore[misc]
-        )
-        save_weights(learned.weights, folder / f"{NAME_PREFIX}-{name}.safetensors")
-        card = format_card(learned, options, provenance)
-        write_file(folder / f"{NAME_PREFIX}-{name}.toml", [card.encode()])
+        learned = learn_set(name, family, batches, options, cache=cache, report=report)
+        write_learned(learned, folder, options, provenance)
         result.append(learned)
     return result
+
+
+def learn_set(
+    name: str,
+    family: OperatorFamily,
+    batches: Sequence[MeasuredBatch],
+    options: LearningOptions,
+    *,
+    cache: Path | None = None,
+    report: Callable[[str], None] = lambda text: None,
+) -> Learned:
+    """Return one set of weights learned from its rows. Raises UsageError for fewer than 30 rows."""
+    n_rows = sum(len(batch) for batch in batches)
+    if n_rows < FEWEST_ROWS:
+        raise UsageError(f"{name}: {n_rows} rows, and {FEWEST_ROWS} are the fewest to learn from")
+    return learn_weights(
+        family,
+        batches,
+        options,
+        name=name,
+        call=_make_call(cache),
+        report=lambda text: report(f"{name}: {text}"),
+    )
+
+
+def write_learned(learned: Learned, folder: Path, options: LearningOptions, provenance: Provenance) -> None:
+    """Write a set of weights and its card into a folder."""
+    path = folder / f"{NAME_PREFIX}-{learned.weights.name}.safetensors"
+    save_weights(learned.weights, path)
+    write_file(path.with_suffix(".toml"), [format_card(learned, options, provenance).encode()])
 
 
 def _make_call(cache: Path | None) -> Call:

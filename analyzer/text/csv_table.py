@@ -20,11 +20,14 @@ _CSV_FIELD = re.compile(rb'("(?:[^"]|"")*"|[^,\r\n]*)(,|\r?\n|\r|$)')
 class CsvTable:
     """The records of one file: `columns` by name, `rows` of (line, fields). Empty records are left out."""
 
-    __slots__ = ("_data", "columns", "name", "rows")
+    __slots__ = ("_data", "_first_line", "columns", "name", "rows")
 
-    def __init__(self, name: str, data: bytes) -> None:
-        """Read a table. Raises InputError that shows what is wrong: encoding, quotes, header."""
-        self.name, self._data = name, data.removeprefix(_UTF8_BOM)
+    def __init__(self, name: str, data: bytes, *, first_line: int = 1) -> None:
+        """Read a table. Raises InputError that shows what is wrong: encoding, quotes, header.
+
+        first_line: number of the first line of `data` in the file.
+        """
+        self.name, self._data, self._first_line = name, data.removeprefix(_UTF8_BOM), first_line
         records = self._read_records()
         line, header = next(records, (1, []))
         self.columns = [column.strip() for column in header]
@@ -60,7 +63,7 @@ class CsvTable:
             if match[2] != b",":
                 break
             offset = match.end()
-        return locate(self.name, self._data, start, length=max(length, 1))
+        return locate(self.name, self._data, start, first_line=self._first_line, length=max(length, 1))
 
     def read_positive(self, row: int, column: str, unit: str) -> float:
         """Return a positive number of a row (by position). Raises InputError that shows the field."""
@@ -84,7 +87,7 @@ class CsvTable:
         try:
             text = self._data.decode("utf-8")
         except UnicodeDecodeError as error:
-            location = locate(self.name, self._data, error.start)
+            location = locate(self.name, self._data, error.start, first_line=self._first_line)
             raise InputError("this is not UTF-8 text", location=location, hint="save it as UTF-8") from None
         reader = csv.reader(io.StringIO(text, newline=""), strict=True)
         line = 1

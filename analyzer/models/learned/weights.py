@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.files import write_file
 from analyzer.models.learned.correction import (
     Correction,
     LearnedWeights,
@@ -130,14 +131,13 @@ def save_weights(weights: LearnedWeights, path: Path) -> None:
 
 def save_arrays(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str], path: Path) -> None:
     """Write arrays and metadata as a safetensors file, beside it first."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".partial")
-    save_file(
-        {name: np.ascontiguousarray(array) for name, array in arrays.items()}, beside, metadata=dict(metadata)
+    data = save(
+        {name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata=dict(metadata)
     )
-    beside.replace(path)
+    write_file(path, [data])
 
 
 def _read_correction(header: _CorrectionHeader, prefix: str, arrays: Arrays) -> Correction:

@@ -57,8 +57,8 @@ _FEATURE_TILES = ((64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 
 
 def choose_tiles(batch: ProductBatch, hardware: OperatorHardware, parameters: Parameters) -> TilePlan:
     """Return per row the candidate tile and split whose most loaded SM has the fewest cycles."""
-    peak = hardware.find_peak_tflops(batch.dtype)
-    fma_per_cycle = peak * 1e6 / (2.0 * hardware.sm_count * hardware.boost_mhz) * parameters["tensor_share"]
+    sustained = find_sustained_tflops(batch.dtype, hardware, parameters)
+    fma_per_cycle = sustained * 1e6 / (2.0 * hardware.sm_count * hardware.boost_mhz)
     load_bytes_per_cycle = (
         hardware.l2_gbps * 1e3 / (hardware.sm_count * hardware.boost_mhz) * parameters["l2_share"]
     )
@@ -75,7 +75,8 @@ def choose_tiles(batch: ProductBatch, hardware: OperatorHardware, parameters: Pa
             tiles = grid * splits
             depth = np.ceil(batch.k / (32 * splits)) * 32
             rounds = np.ceil(tiles / hardware.sm_count)
-            cycles = rounds * depth * step + np.ceil(rounds / resident) * parameters["ramp_cycles"]
+            cycles = rounds * depth * step + parameters["ramp_cycles"]
+            cycles += np.maximum(rounds / resident - 1.0, 0.0) * parameters["round_cycles"]
             if splits > 1:
                 cycles += rounds * rows * columns * 8.0 / load_bytes_per_cycle + parameters["ramp_cycles"]
             better = cycles < best
@@ -87,7 +88,25 @@ def choose_tiles(batch: ProductBatch, hardware: OperatorHardware, parameters: Pa
     return TilePlan(*chosen)
 
 
-def count_dram_bytes(batch: ProductBatch) -> Matrix:
+def find_sustained_tflops(
+    dtype: DataType, hardware: OperatorHardware, parameters: Parameters
+) -> float:
+    """Return what tensor cores sustain in TFLOP/s: a share of the peak, less where power ends it sooner.
+
+    Warp-level products move their operands through the register file and take about twice the energy of
+    asynchronous ones (wgmma, tcgen05), so that an L40S throttles where an H100 does not.
+    """
+    peak = hardware.find_peak_tflops(dtype) * parameters["tensor_share"]
+    if hardware.architecture in _ASYNCHRONOUS:
+        return peak
+    by_power = hardware.tdp_w / parameters["picojoules"]
+    return float((peak**-6.0 + by_power**-6.0) ** (-1.0 / 6.0))
+
+
+_ASYNCHRONOUS = frozenset({"sm_90", "sm_100", "sm_103", "sm_110"})
+
+
+def count_bytes(batch: ProductBatch) -> Matrix:
     """Return 3 x rows: bytes of the activations, of the weights with their scales, and of the output."""
     scales = _SCALE_BYTES.get(batch.dtype, 0.0)
     return np.stack(
@@ -107,7 +126,7 @@ def compute_terms(
 ) -> ReferenceTerms:
     """Return the reference time of each product with its terms: sm, dram, launch, in microseconds."""
     plan = choose_tiles(batch, hardware, parameters)
-    least = count_dram_bytes(batch)
+    least = count_bytes(batch)
     sm_us = plan.cycles / hardware.boost_mhz
     once = least.sum(axis=0)
     again = parameters["reread_share"] * _count_reread_bytes(plan, least, hardware)
@@ -160,7 +179,7 @@ def compute_features(batch: ProductBatch, hardware: OperatorHardware, terms: Ref
     """Return rows x `FAMILY.feature_names`: where the time goes, waves and padding of several tiles, sizes."""
     m, n, k = batch.m, batch.n, batch.k
     columns = [np.log(terms.terms_us[:, place] / terms.total_us) for place in (0, 1, 3)]
-    least = count_dram_bytes(batch)
+    least = count_bytes(batch)
     columns += [
         np.log2(m),
         np.log2(n),
@@ -227,12 +246,14 @@ FAMILY = OperatorFamily(
         FittedParameter("l2_share", 0.8, 0.2, 3.0),
         FittedParameter("dram_share", 0.86, 0.5, 1.0),
         FittedParameter("reread_share", 0.3, 0.0, 1.0),
-        FittedParameter("ramp_cycles", 2000.0, 200.0, 8000.0),
+        FittedParameter("picojoules", 1.55, 0.4, 2.5),
+        FittedParameter("ramp_cycles", 2500.0, 200.0, 8000.0),
+        FittedParameter("round_cycles", 2000.0, 0.0, 8000.0),
         FittedParameter("dram_ramp_us", 1.0, 0.0, 4.0),
         FittedParameter("launch_us", 1.5, 0.3, 10.0),
         FittedParameter("module_us", 0.0, 0.0, 20.0),
         FittedParameter("module_share", 0.0, 0.0, 2.0),
-        FittedParameter("resident_limit", 1.0, 0.7, 1.2),
+        FittedParameter("resident_limit", 1.0, 0.9, 1.1),
         FittedParameter("norm", 2.5, 1.2, 6.0),
     ),
     feature_names=_FEATURE_NAMES,

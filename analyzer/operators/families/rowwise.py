@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from analyzer.operators.batches import Column, RowwiseBatch
 from analyzer.operators.family import FittedParameter, OperatorFamily, Parameters, ReferenceTerms
 from analyzer.operators.hardware_figures import OperatorHardware
-from analyzer.operators.names import DataType, Operator
+from analyzer.operators.names import Operator
 from analyzer.operators.retention import compute_missed_share
 
 _VECTOR_BYTES = 16  # of one load of a thread
