@@ -25,8 +25,17 @@ from analyzer.version import __version__
 from analyzer.worker_pool import RARE_COLLECTION_THRESHOLDS
 
 _COMMANDS = (
-    *("analyze", "annotate", "whatif", "predict", "validate", "transfer"),
-    *("trace", "gpus", "doctor"),
+    "analyze",
+    "annotate",
+    "whatif",
+    "predict",
+    "transfer",
+    "calibrate",
+    "learn",
+    "validate",
+    "trace",
+    "gpus",
+    "doctor",
 )
 _TRACEBACK_VARIABLE = "WARPLENS_TRACEBACK"
 _MAX_REASON_CHARS = 300

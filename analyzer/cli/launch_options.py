@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzer.ir.launch import MAX_BLOCK_THREADS, MAX_GRID_DIMS, Argument, Dim3, Launch, check_launch
+from analyzer.ir.launch import MAX_BLOCK_THREADS, MAX_GRID_DIMS, Argument, Dim3, Launch, Timing, check_launch
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +37,13 @@ LAUNCH_OPTIONS: tuple[Decorator, ...] = (
         "--cold-l2", is_flag=True, help="The L2 holds nothing of the data before; else the last launch's."
     ),
     click.option(
+        "--timing",
+        type=click.Choice([timing.value for timing in Timing]),
+        default=Timing.INTERVAL.value,
+        show_default=True,
+        help="Time to predict: from launch to launch, of the kernel alone, or Nsight Compute's duration.",
+    ),
+    click.option(
         "--launch", type=click.Path(path_type=Path), help="JSON file of launches, by globs of kernel names."
     ),
     click.option(
@@ -57,6 +64,7 @@ def parse_launch(
     arguments: Sequence[str],
     clock: float | None = None,
     cold_l2: bool = False,
+    timing: str = Timing.INTERVAL.value,
 ) -> Launch:
     """Return the launch that the options describe. Raises UsageError."""
     launch = Launch(
@@ -67,6 +75,7 @@ def parse_launch(
         arguments=parse_arguments(arguments),
         clock_mhz=clock,
         l2_is_cold=cold_l2,
+        timing=Timing(timing),
     )
     check_launch(launch)
     return launch

@@ -11,6 +11,7 @@ from analyzer.cli.completion import complete_gpus
 from analyzer.cli.examples import make_examples
 from analyzer.cli.exit_codes import ExitCode
 from analyzer.cli.output import check_outputs, output_options, print_line, write_report
+from analyzer.ir.launch import Timing
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,6 +42,11 @@ if TYPE_CHECKING:
 @click.option(
     "--limit-worst", type=click.IntRange(min=0), default=10, show_default=True, help="Worst rows to list."
 )
+@click.option(
+    "--timing",
+    type=click.Choice([timing.value for timing in Timing]),
+    help="What the times of rows are that do not say so; interval if not given.",
+)
 @output_options("validate")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page with tables and scatter plots.")
 @click.option(
@@ -60,6 +66,7 @@ def validate(
     cache: Path | None,
     no_cache: bool,
     limit_worst: int,
+    timing: str | None,
     output_format: str,
     output: Path | None,
     html: Path | None,
@@ -68,11 +75,11 @@ def validate(
     """Hold the models against measured times: each row of CASES.csv is one launch of one kernel.
 
     Columns: dump, gpu, grid, block, time_us; and case, suite, kernel, cluster, dynamic_shared_bytes,
-    arguments, split, l2, clock_mhz, group, counted, config, note, as far as there is something to say.
+    arguments, split, l2, clock_mhz, timing, group, counted, config, note, as far as there is something to say.
     """
-    from analyzer.cli.options import parse_model_names
-    from analyzer.evaluation.validation import CaseFilters
+    from analyzer.cli.options import split_names
     from analyzer.evaluation.validation import validate as run_validation
+    from analyzer.evaluation.validation_report import CaseFilters
 
     if no_cache and cache is not None:
         raise UsageError("--cache and --no-cache exclude each other", hint="give one of them")
@@ -81,11 +88,12 @@ def validate(
     with _show_progress() as progress:
         report = run_validation(
             table,
-            models=parse_model_names(model),
+            models=() if "all" in (names := split_names(model)) else names,
             filters=filters,
             jobs=jobs,
             cache=False if no_cache else cache or True,
             worst=limit_worst,
+            timing=None if timing is None else Timing(timing),
             progress=progress,
         )
     if html is not None:

@@ -15,7 +15,7 @@ from analyzer.evaluation.measured_table import (
 from analyzer.execution.binding.argument_parser import make_argument
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_database import load_gpu
-from analyzer.ir.launch import Dim3, Launch
+from analyzer.ir.launch import Dim3, Launch, Timing
 from analyzer.text.csv_table import read_csv_table
 
 REQUIRED_COLUMNS = ("dump", "gpu", "grid", "block", "time_us")
@@ -45,6 +45,7 @@ class Case(Struct, frozen=True, kw_only=True):
     split: str
     l2: str  # state before the launch: `warm`, `cold` or empty
     clock_mhz: float | None  # SM clock while measuring, None where not known
+    timing: str  # what was measured: `interval`, `kernel`, `ncu`, or empty where the table does not say
     group: str
     counted: bool
     config: str
@@ -81,6 +82,7 @@ def make_launch(case: Case) -> Launch:
         ),
         clock_mhz=case.clock_mhz,
         l2_is_cold=case.l2 == "cold",
+        timing=Timing(case.timing) if case.timing else Timing.INTERVAL,
     )
 
 
@@ -120,6 +122,7 @@ def _read_case(number: int, row: MeasuredRow) -> Case:
         split=row.read_choice("split", SPLITS),
         l2=row.read_choice("l2", L2_STATES),
         clock_mhz=row.read_positive("clock_mhz") if row.read_optional("clock_mhz") else None,
+        timing=row.read_choice("timing", tuple(Timing)),
         group=row.read_optional("group"),
         counted=row.read_choice("counted", ("yes", "no")) != "no",
         config=row.read_optional("config"),

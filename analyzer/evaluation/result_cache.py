@@ -130,6 +130,7 @@ def make_cache_keys(case: Case, models: Sequence[str], *, inputs: str, gpu: Gpu)
             [_digest_file(path) for path in case.data_files],
             case.l2,
             case.clock_mhz,
+            case.timing,
         ]
     )
     return {model: _digest_json([facts, model]) for model in models if is_own_model(model)}

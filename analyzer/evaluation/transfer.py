@@ -152,6 +152,7 @@ def _make_case(table: Path, row: TransferRow, code: CodeReference, gpu: str, dum
         split="",
         l2="",
         clock_mhz=None,
+        timing="",
         group="",
         counted=True,
         config="",

@@ -74,7 +74,7 @@ _COUPLED_KEYS: Mapping[str, tuple[str, ...]] = {
         "tensor.fp6.fma_per_cycle_per_sm",
     ),
     # What an empty kernel takes is also part of a stream's period and of a fitted launch latency.
-    "launch.overhead_us": ("launch.interval_us", "launch.latency.intercept_cycles"),
+    "launch.overhead_us": ("launch.interval_us", "launch.kernel_us", "launch.latency.intercept_cycles"),
     "launch.ctas_per_us": ("launch.latency.alpha", "launch.latency.beta", "launch.latency.gamma"),
 }
 

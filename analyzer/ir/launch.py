@@ -1,6 +1,7 @@
 """The launch of a kernel: dimensions, dynamic shared memory, arguments; each may be unknown."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from fnmatch import fnmatchcase
 from math import prod
 from typing import TYPE_CHECKING
@@ -18,6 +19,17 @@ MAX_BLOCK_DIMS = (1024, 1024, 64)
 MAX_BLOCK_THREADS = 1024
 MAX_CLUSTER_CTAS = 16
 MAX_CLOCK_MHZ = 10_000
+
+
+class Timing(StrEnum):
+    """What the time of a launch spans; the value is its name in tables and on the command line.
+
+    The three differ by one to three microseconds.
+    """
+
+    INTERVAL = "interval"  # from one launch to the next in a stream: never under the launch floor
+    KERNEL = "kernel"  # start to end of the kernel, as the PyTorch profiler or CUPTI see it
+    NCU = "ncu"  # Nsight Compute's gpu__time_duration of a kernel that runs alone
 
 
 class Dim3(Struct, frozen=True):
@@ -139,6 +151,7 @@ class Launch(Struct, frozen=True, kw_only=True):
     arguments: tuple[Argument, ...] = ()
     clock_mhz: float | None = None  # SM clock during the kernel, None for the GPU's own
     l2_is_cold: bool = False  # as after a flush; else the L2 holds what fits of the launch before
+    timing: Timing = Timing.INTERVAL  # which time is asked for
 
     @property
     def has_dimensions(self) -> bool:

@@ -19,12 +19,14 @@ import tomli
 from msgspec import Struct
 
 from analyzer.files import read_file, write_file
+from analyzer.models.operators.interface import OperatorPrediction
 from analyzer.operators.batches import Column
 from analyzer.text.errors import InputError
 
 CALIBRATION_SCHEMA = "warplens/calibration/1"
 _LEVEL_SPREAD = 0.25  # standard deviation of levels of GPUs that taught nothing, in log time
 _LEAST_ROW_SPREAD = 0.03  # of one row: fewer rows cannot show less
+_QUANTILE_90 = 1.2816  # of the normal distribution: both ends make 80 %
 _MAX_FILE_BYTES = 1 << 20
 
 
@@ -55,6 +57,31 @@ def fit_level(model: str, log_ratios: Column) -> Level:
     spread = max(float(np.std(log_ratios, ddof=1)) if n_rows > 1 else 0.1, _LEAST_ROW_SPREAD)
     center = float(np.median(log_ratios)) if n_rows > 2 else float(np.mean(log_ratios))
     return Level(model, center * n_rows / (n_rows + (spread / _LEVEL_SPREAD) ** 2), spread, n_rows)
+
+
+def apply_calibration(
+    calibration: Calibration | None, found: OperatorPrediction, gpu: str
+) -> OperatorPrediction:
+    """Return a prediction with the level of its GPU, as it is if nothing was measured there."""
+    level = calibration.find_level(found.level_name, gpu) if calibration else None
+    if level is None:
+        return found
+    time_us = found.time_us * np.exp(level.log_ratio)
+    wider = (1.0 + 1.0 / level.rows) ** 0.5
+    if found.leveled is not None:
+        low, high = (wider * edge for edge in found.leveled.find(time_us))
+    else:
+        high = np.full(len(time_us), wider * _QUANTILE_90 * level.log_spread)
+        low = -high
+    basis = f"{found.basis}; level of {level.rows} measured rows (times {np.exp(level.log_ratio):.2f})"
+    return msgspec.structs.replace(
+        found,
+        time_us=time_us,
+        low_us=time_us * np.exp(low),
+        high_us=time_us * np.exp(high),
+        basis=basis,
+        terms_us={**found.terms_us, "level": time_us - found.time_us} if found.terms_us else {},
+    )
 
 
 def load_calibration(path: Path) -> Calibration:

@@ -20,7 +20,7 @@ from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.occupancy import Occupancy
 from analyzer.hardware.schema import Arch
 from analyzer.ir.arrays import FloatArray
-from analyzer.ir.launch import Dim3
+from analyzer.ir.launch import Dim3, Timing
 from analyzer.ir.module import Kernel
 from analyzer.ir.scheduling import Basis, TensorRate
 from analyzer.isa.control_encoding import ControlCodeColumns
@@ -86,6 +86,7 @@ class ModelInput(Struct, frozen=True, kw_only=True):
     shared_bytes_per_cta: int  # static and dynamic
     clock_mhz: float | None = None  # the launch's own SM clock, see `Launch`
     l2_is_cold: bool = False  # see `Launch`
+    timing: Timing = Timing.INTERVAL  # see `Launch`
 
     @property
     def waves(self) -> float:

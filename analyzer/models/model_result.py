@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from numpy.typing import NDArray
 
 from analyzer.demand.tma_copies import LINE_BYTES, count_prefetched_bytes
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.hardware.parameter_couplings import describe_scaled_figures
 from analyzer.hardware.schema import HardwareParameter
+from analyzer.ir.launch import Timing
 from analyzer.ir.scheduling import Basis, Pipe
 from analyzer.isa.mma_shapes import DEFAULT_TCGEN05_TILE_M, DEFAULT_TCGEN05_TILE_N
 from analyzer.models.bounds import (
@@ -20,6 +21,7 @@ from analyzer.models.bounds import (
 )
 from analyzer.models.code_assumptions import describe_code_assumptions
 from analyzer.models.interface import ModelInput, Prediction, find_weakest_basis, sort_largest_first
+from analyzer.models.launch_overhead import describe_timing
 from analyzer.models.miss_rates import MissRates, describe_miss_rates, estimate_miss_rates
 from analyzer.models.residuals import measure_scattered_atomic_share
 from analyzer.models.stalls import StallProfile
@@ -127,6 +129,7 @@ def make_prediction(
         ctas_per_sm=occupancy.ctas_per_sm,
         waves=model_input.waves,
         clock_mhz=clock.value,
+        timing=UNSET if model_input.timing is Timing.INTERVAL else model_input.timing,
         cpi_stack=stalls.sum_by_stall(),
         bounds_cycles=sort_largest_first(bounds_cycles),
         basis=find_weakest_basis(clock.basis, model_input.gpu.peak_dram_gbps.basis, Basis.ASSUMED),
@@ -154,6 +157,7 @@ def _list_assumptions(
     if model_input.demand.global_bytes:
         notes.append(describe_miss_rates(model_input, miss_rates, queues_atomics=queues_atomics))
     notes.extend(describe_code_assumptions(model_input))
+    notes += [] if (timing := describe_timing(model_input)) is None else [timing]
     notes += describe_scaled_figures(model_input.gpu.scaled_figures)
     return (*notes, *_describe_unknowns(model_input))
 

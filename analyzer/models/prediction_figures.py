@@ -2,7 +2,9 @@
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from analyzer.ir.launch import Timing
 
 
 class PredictionFigures(Struct, frozen=True, kw_only=True):
@@ -21,3 +23,7 @@ class PredictionFigures(Struct, frozen=True, kw_only=True):
     ctas_per_sm: int
     waves: Annotated[float, Meta(description="CTAs of the grid over those that the GPU holds at a time.")]
     clock_mhz: float
+    timing: Annotated[
+        Timing | UnsetType,
+        Meta(description="What the time is the time of, where that is not the launch interval."),
+    ] = UNSET

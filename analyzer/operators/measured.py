@@ -1,20 +1,11 @@
 """Measured times of operators, which teach and judge the learned models."""
 
-from enum import StrEnum
-
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from analyzer.ir.launch import Timing as Timing
 from analyzer.operators.batches import Column, OperatorBatch, select
-
-
-class Timing(StrEnum):
-    """What a measured time spans; the three differ by one to three microseconds per launch."""
-
-    KERNEL = "kernel"  # start to end of the kernel, as the PyTorch profiler or CUPTI see it
-    INTERVAL = "interval"  # from one launch to the next, by CUDA events or CUDA graph replay
-    NCU = "ncu"  # Nsight Compute's gpu__time_duration, at its own clock control
 
 
 class MeasuredBatch(Struct, frozen=True):

@@ -146,6 +146,7 @@ def _build_model_input(
         shared_bytes_per_cta=_sum_shared_bytes(kernel, launch),
         clock_mhz=launch.clock_mhz,
         l2_is_cold=launch.l2_is_cold,
+        timing=launch.timing,
     )
 
 

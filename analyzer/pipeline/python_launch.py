@@ -17,6 +17,7 @@ from analyzer.ir.launch import (
     NullPointer,
     Pointer,
     TensorMap,
+    Timing,
     check_launch,
 )
 from analyzer.ir.launch import Launch as CheckedLaunch
@@ -51,6 +52,7 @@ class Launch(Struct, frozen=True):
     dynamic_shared_bytes: int | None = None  # per CTA
     clock_mhz: float | None = None  # SM clock while it runs, None for the GPU's own
     l2_is_cold: bool = False  # as after a flush; else the L2 holds what fits of the launch before
+    timing: str | None = None  # which time is asked for: interval (where None), kernel or ncu
 
     def check(self) -> CheckedLaunch:
         """Return the launch as the analysis takes it. Raises UsageError for a value that is none."""
@@ -63,6 +65,7 @@ class Launch(Struct, frozen=True):
             arguments=tuple(_make_argument(which, value) for which, value in pairs),
             clock_mhz=self.clock_mhz,
             l2_is_cold=self.l2_is_cold,
+            timing=parse_timing(self.timing),
         )
         check_launch(launch)
         return launch
@@ -73,6 +76,14 @@ class Launch(Struct, frozen=True):
     def _repr_html_(self) -> str:
         """Return the launch as a table for notebooks."""
         return make_html_table(("launch", ""), [(name, text) for name, text in _list_fields(self)])
+
+
+def parse_timing(name: str | None) -> Timing:
+    """Return the timing of a name, the launch interval where it is None. Raises UsageError."""
+    try:
+        return Timing.INTERVAL if name is None else Timing(name)
+    except ValueError:
+        raise UsageError(f"timing {name!r}: no such timing", hint=f"one of: {', '.join(Timing)}") from None
 
 
 def _list_fields(launch: Launch) -> list[tuple[str, str]]:

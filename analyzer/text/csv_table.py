@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from analyzer.text.errors import InputError
 from analyzer.text.source import Location, locate
 
 _MAX_TABLE_BYTES = 256 << 20
+_LARGEST_NUMBER = 1e15
 _UTF8_BOM = b"\xef\xbb\xbf"
 _CSV_FIELD = re.compile(rb'("(?:[^"]|"")*"|[^,\r\n]*)(,|\r?\n|\r|$)')
 
@@ -62,6 +64,23 @@ class CsvTable:
                 break
             offset = match.end()
         return locate(self.name, self._data, start, first_line=self._first_line, length=max(length, 1))
+
+    def read_positive(self, row: int, column: str, unit: str) -> float:
+        """Return a positive number of a row (by position). Raises InputError that shows the field."""
+        line, fields = self.rows[row]
+        place = self.columns.index(column)
+        text = fields[place].strip() if place < len(fields) else ""
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not 0.0 < value < _LARGEST_NUMBER:
+            raise InputError(
+                f"column {column}: {text!r} is no positive number",
+                location=self.locate_field(line, place),
+                hint=f"give {unit}, such as 12.5",
+            )
+        return value
 
     def _read_records(self) -> Iterator[tuple[int, list[str]]]:
         """Yield the line on which each record begins, and its fields."""

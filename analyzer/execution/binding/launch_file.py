@@ -1,7 +1,7 @@
 """Launches of many kernels, read from a JSON file.
 
 `{"kernels": {"GLOB": {"grid": [..], "block": [..], "cluster": [..], "dynamic_shared_bytes": n,
-"clock_mhz": n, "l2_is_cold": false, "arguments": {"WHICH": VALUE}}}}`; several launches of a kernel are a
+"clock_mhz": n, "l2_is_cold": false, "timing": "kernel", "arguments": {"WHICH": VALUE}}}}`; several launches of a kernel are a
 list.
 """
 
@@ -13,7 +13,16 @@ import msgspec
 
 from analyzer.execution.binding.argument_parser import make_argument, parse_value
 from analyzer.files import read_file
-from analyzer.ir.launch import Argument, ArgumentValue, Dim3, Launch, LaunchTable, NullPointer, check_launch
+from analyzer.ir.launch import (
+    Argument,
+    ArgumentValue,
+    Dim3,
+    Launch,
+    LaunchTable,
+    NullPointer,
+    Timing,
+    check_launch,
+)
 from analyzer.text.errors import UsageError
 from analyzer.text.json_spans import (
     ByteSpan,
@@ -43,6 +52,7 @@ class LaunchFileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     arguments: Mapping[str, object] = {}
     clock_mhz: float | None = None
     l2_is_cold: bool = False
+    timing: Timing = Timing.INTERVAL
 
 
 def load_launch_file(path: Path) -> LaunchTable:
@@ -120,6 +130,7 @@ class _LaunchFileReader:
             ),
             clock_mhz=entry.clock_mhz,
             l2_is_cold=entry.l2_is_cold,
+            timing=entry.timing,
         )
         for key in ("grid", "block", "cluster", "dynamic_shared_bytes", "clock_mhz"):
             self._check_launch(Launch(**{key: getattr(launch, key)}), (*json_path, key))

@@ -20,7 +20,7 @@ from analyzer.models.bounds import (
 )
 from analyzer.models.composition import LAUNCH_BOUND
 from analyzer.models.interface import ModelInput, Stall
-from analyzer.models.launch_overhead import compute_cta_dispatch_cycles, compute_launch_overhead_cycles
+from analyzer.models.launch_overhead import compute_cta_dispatch_cycles, compute_idle_launch_cycles
 from analyzer.models.miss_rates import estimate_miss_rates
 from analyzer.models.model_result import (
     CycleRange,
@@ -59,10 +59,7 @@ def predict(model_input: ModelInput) -> ModelResult:
     empty = cycles * _compute_empty_slot_share(simulation, warp_cycles) if is_dispatch else 0.0
     _add_warp_cycles(accumulator, simulation, warp_cycles, cycles - empty)
     accumulator.add_unattributed_cycles(Stall.LAUNCH, empty)
-    overhead = compute_launch_overhead_cycles(model_input, clock)
-    interval = model_input.gpu.file.launch.interval_us
-    if interval is not None:
-        overhead = max(overhead, interval.value * clock - cycles)
+    overhead = compute_idle_launch_cycles(model_input, clock, cycles)
     accumulator.add_unattributed_cycles(Stall.LAUNCH, overhead)
     stalls = accumulator.build_profile()
     name = max(bounds, key=lambda which: bounds[which], default=LATENCY_BOUND)
