@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from analyzer.version import __version__
 
 if TYPE_CHECKING:
+    from analyzer.evaluation.transfer import transfer
     from analyzer.evaluation.validation import validate
     from analyzer.hardware.gpu_database import load_gpu
     from analyzer.ir.module import Kernel, Module
@@ -28,6 +29,7 @@ _MODULES_BY_NAME = {
     "analyze": "analyzer.pipeline",
     "load": "analyzer.pipeline",
     "validate": "analyzer.evaluation.validation",
+    "transfer": "analyzer.evaluation.transfer",
     "whatif": "analyzer.pipeline.whatif",
     "predict": "analyzer.pipeline.operator_prediction",
     "load_gpu": "analyzer.hardware.gpu_database",
@@ -56,6 +58,7 @@ __all__ = [
     "load",
     "load_gpu",
     "read_report",
+    "transfer",
     "validate",
     "whatif",
 ]

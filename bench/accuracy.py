@@ -25,7 +25,7 @@ from markdown import render_table
 
 import analyzer
 from analyzer.evaluation.score_entries import make_score_entries
-from analyzer.evaluation.validation import CaseFilters
+from analyzer.evaluation.validation_report import CaseFilters
 from analyzer.render.validation import (
     ALL_LABEL,
     choose_score_columns,

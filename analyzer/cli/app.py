@@ -24,7 +24,19 @@ from analyzer.text.escaping import encode_for_terminal, escape_controls
 from analyzer.version import __version__
 from analyzer.worker_pool import RARE_COLLECTION_THRESHOLDS
 
-_COMMANDS = ("analyze", "annotate", "whatif", "predict", "validate", "trace", "gpus", "doctor")
+_COMMANDS = (
+    "analyze",
+    "annotate",
+    "whatif",
+    "predict",
+    "transfer",
+    "calibrate",
+    "learn",
+    "validate",
+    "trace",
+    "gpus",
+    "doctor",
+)
 _TRACEBACK_VARIABLE = "WARPLENS_TRACEBACK"
 _MAX_REASON_CHARS = 300
 _LINE_FEED = "\n"

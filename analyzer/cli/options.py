@@ -1,7 +1,7 @@
 """Options that several subcommands share, and the values that they give."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,11 +116,16 @@ class InputOptions(Struct, frozen=True, kw_only=True):
         )
 
 
+def split_names(texts: Iterable[str]) -> list[str]:
+    """Return the names in `steady,amali` and in repeated options."""
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+
+
 def parse_model_names(texts: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names in `steady,amali` and in repeated options, without duplicates. Raises UsageError."""
     from analyzer.models.registry import find_model, list_models_default_first
 
-    names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
+    names = split_names(texts)
     names = [each for name in names for each in (list_models_default_first() if name == "all" else (name,))]
     for name in names:
         find_model(name)

@@ -9,13 +9,14 @@ import click
 from analyzer.cli.completion import complete_gpus
 from analyzer.cli.examples import make_examples
 from analyzer.cli.exit_codes import ExitCode
+from analyzer.cli.options import split_names
 from analyzer.cli.output import check_outputs, output_option, write_report, write_text
 from analyzer.cli.progress import show_progress
 from analyzer.operators.names import AttentionKind, DataType, MoeProduct, Operator
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
-    from analyzer.pipeline.operator_prediction import OperatorAnswers
+    from analyzer.pipeline.operator_prediction import OperatorAnswers, OperatorOptions
     from analyzer.text.csv_table import CsvTable
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
@@ -73,6 +74,11 @@ def _size_options(command: _Command) -> _Command:
 )
 @click.option("--model", "-m", "models", default="ours", show_default=True, help="Models, by comma; all.")
 @click.option("--table", type=click.Path(path_type=Path), help="Answer each row of a CSV table instead.")
+@click.option("--calibration", type=click.Path(path_type=Path), help="Levels that `calibrate` wrote.")
+@click.option("--weights", type=click.Path(path_type=Path), help="Folder of weights that `learn` wrote.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Edit a figure of the GPU: dram=x2."
+)
 @click.option("--explain", is_flag=True, help="The terms that each time was made of.")
 @click.option(
     "--format",
@@ -87,6 +93,9 @@ def predict(
     gpu: tuple[str, ...],
     models: str,
     table: Path | None,
+    calibration: Path | None,
+    weights: Path | None,
+    settings: tuple[str, ...],
     explain: bool,
     output_format: str | None,
     output: Path | None,
@@ -98,49 +107,63 @@ def predict(
     Operators: gemm, scaled_mm, bmm, moe, attention, mla, rmsnorm, fused_add_rmsnorm, layernorm, softmax,
     silu_mul, elementwise, all_reduce, send_recv.
     """
+    options = _make_options(calibration, weights, settings, explain=explain)
     given = {name: value for name, value in fields.items() if value is not None}
     if table is not None:
         if operator or given or gpu or dtype:
             raise UsageError(
                 "--table excludes an operator and its options", hint="the table's columns say it"
             )
-        return _answer_table(table, _find_models(models), output_format or "csv", output, explain=explain)
+        return _answer_table(table, _find_models(models), options, output_format or "csv", output)
     if operator is None:
         raise UsageError("no operator", hint=f"one of: {', '.join(Operator)}; or --table FILE.csv")
     if not gpu:
         raise UsageError("no --gpu", hint="name one or more, such as --gpu h100,b200")
-    return _answer_operator(
-        (operator, dtype, given), gpu, _find_models(models), output_format or "text", output, explain=explain
+    what = (operator, dtype, given)
+    return _answer_operator(what, gpu, _find_models(models), options, output_format or "text", output)
+
+
+def _make_options(
+    calibration: Path | None, weights: Path | None, settings: tuple[str, ...], *, explain: bool
+) -> "OperatorOptions":
+    from analyzer.hardware.parameter_edits import parse_setting
+    from analyzer.models.calibration import load_calibration
+    from analyzer.pipeline.operator_prediction import OperatorOptions
+
+    return OperatorOptions(
+        calibration=load_calibration(calibration) if calibration else None,
+        weights=weights,
+        edits=tuple(map(parse_setting, settings)),
+        explain=explain,
     )
 
 
 def _find_models(text: str) -> list[str]:
     from analyzer.models.operators.registry import list_operator_models
 
-    return list(list_operator_models()) if text == "all" else [name.strip() for name in text.split(",")]
+    return list(list_operator_models()) if text == "all" else split_names([text])
 
 
 def _answer_operator(
     what: tuple[str, str, dict[str, str]],
     gpus: tuple[str, ...],
     models: list[str],
+    options: "OperatorOptions",
     output_format: str,
     output: Path | None,
-    *,
-    explain: bool,
 ) -> ExitCode:
     """Print the times of one operator. Raises UsageError where it cannot be answered."""
     from analyzer.hardware.gpu_database import find_gpu_paths, load_gpu
     from analyzer.pipeline.operator_prediction import make_predict_report, predict_rows
 
     operator, dtype, given = what
-    names = [name.strip() for text in gpus for name in text.split(",") if name.strip()]
+    names = split_names(gpus)
     names = sorted(find_gpu_paths()) if names == ["all"] else names
     for name in names:
         load_gpu(name)
     columns = ("operator", "gpu", "dtype", *given)
     rows = [(operator, name, dtype, *given.values()) for name in names]
-    answers = [predict_rows(columns, rows, model=model, explain=explain) for model in models]
+    answers = [predict_rows(columns, rows, model=model, options=options) for model in models]
     if all(reason for each in answers for reason in each.reasons):
         raise UsageError(
             f"{operator}: {answers[0].reasons[0]}", hint="warplens predict --help lists the sizes"
@@ -150,7 +173,7 @@ def _answer_operator(
 
 
 def _answer_table(
-    path: Path, models: list[str], output_format: str, output: Path | None, *, explain: bool
+    path: Path, models: list[str], options: "OperatorOptions", output_format: str, output: Path | None
 ) -> ExitCode:
     """Write the table with the answers of each row. Raises InputError for a table that cannot be read."""
     from analyzer.pipeline.operator_prediction import make_predict_report, predict_rows
@@ -163,7 +186,7 @@ def _answer_table(
     table.check_columns(_REQUIRED_COLUMNS, _TABLE_HINT)
     rows = [fields for _, fields in table.rows]
     with show_progress("reading") as progress:
-        answers = predict_rows(table.columns, rows, model=models[0], explain=explain, progress=progress)
+        answers = predict_rows(table.columns, rows, model=models[0], options=options, progress=progress)
     if output_format == "csv":
         write_text(_format_table(table, answers), output)
     else:

@@ -77,9 +77,9 @@ def validate(
     Columns: dump, gpu, grid, block, time_us; and case, suite, kernel, cluster, dynamic_shared_bytes,
     arguments, split, l2, clock_mhz, timing, group, counted, config, note, as far as there is something to say.
     """
-    from analyzer.cli.options import parse_model_names
-    from analyzer.evaluation.validation import CaseFilters
+    from analyzer.cli.options import split_names
     from analyzer.evaluation.validation import validate as run_validation
+    from analyzer.evaluation.validation_report import CaseFilters
 
     if no_cache and cache is not None:
         raise UsageError("--cache and --no-cache exclude each other", hint="give one of them")
@@ -88,7 +88,7 @@ def validate(
     with _show_progress() as progress:
         report = run_validation(
             table,
-            models=parse_model_names(model),
+            models=() if "all" in (names := split_names(model)) else names,
             filters=filters,
             jobs=jobs,
             cache=False if no_cache else cache or True,

@@ -2,13 +2,12 @@
 
 import os
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from analyzer.evaluation.case_table import SPLITS, Case, load_case_gpu, read_cases
+from analyzer.evaluation.case_table import Case, load_case_gpu, read_cases
+from analyzer.evaluation.operator_validation import validate_operators
 from analyzer.evaluation.result_cache import (
     CaseResult,
     ResultCache,
@@ -17,46 +16,18 @@ from analyzer.evaluation.result_cache import (
     make_cache_keys,
     prepare_folder,
 )
-from analyzer.evaluation.score_entries import make_group_entries, make_score_entries, make_worst_entries
 from analyzer.evaluation.tasks import CaseResults, EvaluationTask, PendingCase, evaluate_task
-from analyzer.fingerprint import compute_model_fingerprint
-from analyzer.hardware.gpu_database import load_gpu
+from analyzer.evaluation.validation_report import CaseFilters, make_validation_report
 from analyzer.ir.launch import Timing
 from analyzer.models.registry import find_model, list_models_default_first
-from analyzer.report.validation_schema import VALIDATE_SCHEMA, CaseEntry, CasePrediction, ValidationReport
+from analyzer.report.validation_schema import CaseEntry, CasePrediction, ValidationReport
+from analyzer.text.csv_table import read_csv_table
 from analyzer.text.errors import InputError, UsageError
-from analyzer.version import __version__
 from analyzer.worker_pool import run_in_processes
 
 N_WORST_ROWS = 10
 
 ProgressCallback = Callable[[int, int], None]
-
-
-class CaseFilters(Struct, frozen=True, kw_only=True):
-    """Filters of the rows of a table; all rows where empty."""
-
-    split: str | None = None
-    suites: tuple[str, ...] = ()  # globs
-    gpus: tuple[str, ...] = ()  # names
-
-    def select(self, cases: Sequence[Case]) -> tuple[Case, ...]:
-        """Return the rows that fit. Raises HardwareError for an unknown GPU, UsageError where no row fits."""
-        if self.split is not None and self.split not in SPLITS:
-            raise UsageError(f"split {self.split}: no such split", hint=f"one of: {', '.join(SPLITS)}")
-        keys = {load_gpu(name).key for name in self.gpus}
-        found = tuple(
-            case
-            for case in cases
-            if (self.split is None or case.split == self.split)
-            and (not self.suites or any(fnmatchcase(case.suite, glob) for glob in self.suites))
-            and (not keys or load_case_gpu(case).key in keys)
-        )
-        if cases and not found:
-            suites = ", ".join(dict.fromkeys(case.suite for case in cases))
-            gpus = ", ".join(dict.fromkeys(load_case_gpu(case).key for case in cases))
-            raise UsageError("no row fits the filters", hint=f"suites: {suites}; GPUs: {gpus}")
-        return found
 
 
 def validate(
@@ -79,7 +50,11 @@ def validate(
     timing: what the times of rows are that do not say so themselves; None: launch intervals.
     progress: called with the number of rows done and of all rows.
     Raises InputError, HardwareError or UsageError; a row that cannot be analyzed is listed with its reason.
+    A table of operators (a column `operator`) is held against the models of operators.
     """
+    rows = read_csv_table(Path(table), "validate takes a CSV table, see docs/validate.md")
+    if "operator" in rows.columns:
+        return validate_operators(rows, models, filters, worst)
     model_names = tuple(dict.fromkeys(models)) or list_models_default_first()
     for name in model_names:
         find_model(name)
@@ -88,27 +63,12 @@ def validate(
         cases = tuple(replace(case, timing=case.timing or timing.value) for case in cases)
     if not cases:
         raise InputError(f"{table}: the table has no rows", hint="one row is one launch with a measured time")
-    results = _evaluate_cases(cases, model_names, jobs, _prepare_cache_folder(cache), progress)
+    results = evaluate_cases(cases, model_names, jobs, prepare_cache_folder(cache), progress)
     entries = tuple(
         _make_case_entry(row_index, case, model_names, results) for row_index, case in enumerate(cases)
     )
     _check_any_predicted(table, entries)
-    return ValidationReport(
-        schema=VALIDATE_SCHEMA,
-        tool_version=__version__,
-        model_fingerprint=compute_model_fingerprint(),
-        table=str(table),
-        split=filters.split if filters else None,
-        models=model_names,
-        rows=len(entries),
-        counted=sum(entry.counted for entry in entries),
-        refused=sum(bool(entry.refused) for entry in entries),
-        transferred=sum(entry.transferred for entry in entries),
-        scores=make_score_entries(entries, model_names),
-        groups=make_group_entries(entries, model_names),
-        worst=make_worst_entries(entries, model_names, worst),
-        cases=entries,
-    )
+    return make_validation_report(table, entries, model_names, filters, worst)
 
 
 def _check_any_predicted(table: str | Path, entries: Sequence[CaseEntry]) -> None:
@@ -123,7 +83,7 @@ def _check_any_predicted(table: str | Path, entries: Sequence[CaseEntry]) -> Non
     )
 
 
-def _prepare_cache_folder(cache: str | Path | bool) -> Path | None:
+def prepare_cache_folder(cache: str | Path | bool) -> Path | None:
     """Return the folder, if any. Raises UsageError where one that the user names cannot be made."""
     if cache is False:
         return None
@@ -139,7 +99,7 @@ def _prepare_cache_folder(cache: str | Path | bool) -> Path | None:
     return folder
 
 
-def _evaluate_cases(
+def evaluate_cases(
     cases: Sequence[Case],
     models: tuple[str, ...],
     jobs: int | None,

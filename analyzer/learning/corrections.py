@@ -8,11 +8,13 @@ interval. The reference's parameters are fitted again without a GPU that is left
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.hardware.gpu_database import load_gpu
+from analyzer.learning.fit_extra_trees import fit_extra_trees
 from analyzer.learning.fit_mlp import fit_mlp
 from analyzer.learning.fit_reference import fit_parameters
 from analyzer.learning.fit_trees import fit_trees
@@ -78,6 +80,12 @@ class LeftOutErrors(Struct, frozen=True):
     log_error: Column  # log(measured / predicted)
     gpu: NDArray[np.int64]
 
+    def select(self, where: NDArray[Any]) -> "LeftOutErrors":
+        """Return the rows of a mask or of positions."""
+        return LeftOutErrors(
+            self.situation, self.left_out, self.predicted_us[where], self.log_error[where], self.gpu[where]
+        )
+
 
 class Learned(Struct, frozen=True):
     """A set of weights, and the errors on rows left out by which it was chosen."""
@@ -130,6 +138,7 @@ def learn_weights(
             unseen=Correction(unseen.trees, unseen.mlp, choice.share, unseen.sees_hardware),
             takes_siblings_correction=takes_siblings,
             intervals=_make_intervals(errors),
+            leveled=make_interval([_remove_levels(e) for e in _find_hardest(errors)]),
             taught=_list_taught(rows, measured),
         ),
         tuple(errors),
@@ -188,6 +197,16 @@ def fit_transfer(rows: TeachingRows, options: LearningOptions) -> tuple[Correcti
 def _fit_trees(
     inputs: Rows, target: Rows, weights: Rows, options: LearningOptions, n_trees: int, depth: int
 ) -> TreeEnsemble:
+    if options.tree_kind == "extra":
+        return fit_extra_trees(
+            inputs,
+            target,
+            weights,
+            n_trees=n_trees,
+            depth=depth,
+            min_leaf_rows=options.min_leaf_rows,
+            seed=options.seed,
+        )
     return fit_trees(
         inputs,
         target,
@@ -365,7 +384,7 @@ def _mean_error(log_error: Column) -> float:
 def _make_intervals(errors: Sequence[LeftOutErrors]) -> dict[Situation, ResidualInterval]:
     """Return an interval per situation; where nothing was left out in that way, from the next harder one."""
     found = {
-        situation: _make_interval(of_situation)
+        situation: make_interval(of_situation)
         for situation in Situation
         if (of_situation := [e for e in errors if e.situation is situation])
     }
@@ -378,7 +397,20 @@ def _make_intervals(errors: Sequence[LeftOutErrors]) -> dict[Situation, Residual
     }
 
 
-def _make_interval(errors: Sequence[LeftOutErrors]) -> ResidualInterval:
+def _find_hardest(errors: Sequence[LeftOutErrors]) -> list[LeftOutErrors]:
+    """Return the errors on GPUs that taught nothing; on shapes left out if there are none."""
+    return [e for e in errors if e.situation is Situation.UNSEEN] or list(errors)
+
+
+def _remove_levels(errors: LeftOutErrors) -> LeftOutErrors:
+    """Return the errors less the median of each GPU."""
+    log_error = errors.log_error.copy()
+    for gpu in np.unique(errors.gpu):
+        log_error[errors.gpu == gpu] -= np.median(log_error[errors.gpu == gpu])
+    return msgspec.structs.replace(errors, log_error=log_error)
+
+
+def make_interval(errors: Sequence[LeftOutErrors]) -> ResidualInterval:
     """Return quantiles of the residuals per bin of predicted time, each thing left out counting the same."""
     time_us = np.concatenate([e.predicted_us for e in errors])
     residual = np.concatenate([e.log_error for e in errors])

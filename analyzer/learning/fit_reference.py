@@ -12,6 +12,8 @@ from analyzer.operators.measured import MeasuredBatch
 
 _ROWS_PER_BATCH = 1500  # enough for ten parameters; more rows only take time
 _LOSS_SCALE = 0.1  # of the soft L1 loss, in log time
+# weak pull towards the initial value, in log time per range: a parameter of which no row speaks stays there
+_PULL = 0.01
 
 
 def fit_parameters(family: OperatorFamily, measured: Sequence[MeasuredBatch], seed: int) -> dict[str, float]:
@@ -37,10 +39,11 @@ def fit_parameters(family: OperatorFamily, measured: Sequence[MeasuredBatch], se
                 * len(part) ** -0.5
                 for part, hardware in parts
             ]
+            + [_PULL * (values - initial)]
         )
 
-    initial = np.array([parameter.initial for parameter in family.parameters])
-    start = np.clip((initial - low) / (high - low), 0.02, 0.98)
+    initial = (np.array([parameter.initial for parameter in family.parameters]) - low) / (high - low)
+    start = np.clip(initial, 0.02, 0.98)
     found = least_squares(
         compute_errors,
         start,

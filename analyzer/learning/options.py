@@ -10,6 +10,8 @@ class LearningOptions(Struct, frozen=True):
 
     seed: int = 0
     max_rows_per_gpu: int = 40_000  # a random part of more rows teaches
+    # "extra": the mean of randomized trees, for some hundred rows; `tree_rate` is then of no use
+    tree_kind: Literal["boosted", "extra"] = "boosted"
     n_trees: int = 300
     tree_depth: int = 6
     tree_rate: float = 0.08

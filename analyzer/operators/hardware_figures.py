@@ -22,12 +22,26 @@ class OperatorHardware(Struct, frozen=True):
     dram_bytes: float
     l2_bytes: float
     l2_gbps: float
+    l2_copy_gbps: float  # loads and stores together, half of each, of data that stay in the L2
+    l2_partitions: float  # parts of the L2 that each keep copies of what the other's SMs read
+    l2_latency_cycles: float  # of a load that the L2 serves, unloaded
+    dram_latency_cycles: float
     fp32_tflops: float
     tdp_w: float
     shared_bytes_per_sm: float
     registers_per_sm: float
     max_warps_per_sm: float
+    max_ctas_per_sm: float
     tensor_fma_per_cycle: tuple[tuple[TensorRate, float], ...]  # per SM, of the rates that it has
+    sustained_tensor_mhz: float  # clock under matrix products where known, else boost
+    has_stacked_dram: bool  # HBM; else GDDR or LPDDR
+    nvlink_gbps: float  # one direction; 0: none
+    pcie_gbps: float  # one direction
+
+    @property
+    def major(self) -> int:
+        """Major number of the compute capability: 9 of "sm_90", 12 of "sm_120"."""
+        return int("".join(c for c in self.architecture if c.isdigit())) // 10
 
     def find_peak_tflops(self, dtype: DataType) -> float:
         """Return the dense peak of matrix products at the boost clock in TFLOP/s.
@@ -63,6 +77,7 @@ def read_operator_hardware(gpu: Gpu) -> OperatorHardware:
     dram_gbps = file.memory.bandwidth_gbps.value
     fp32 = _find(file.peak.fp32_tflops if file.peak else None, 128 * 2 * gpu.sm_count * clock_mhz * 1e-6)
     limits = gpu.arch.limits if gpu.arch else None
+    latency = gpu.arch.memory if gpu.arch else None
     return OperatorHardware(
         key=gpu.key,
         architecture=file.arch,
@@ -73,14 +88,23 @@ def read_operator_hardware(gpu: Gpu) -> OperatorHardware:
         dram_bytes=1e9 * _find(file.memory.size_gb, 16.0),
         l2_bytes=file.l2.size_bytes.value,
         l2_gbps=_find(file.l2.bandwidth_gbps, _estimate_l2_gbps(gpu, clock_mhz)),
+        l2_copy_gbps=_estimate_l2_copy_gbps(gpu, clock_mhz),
+        l2_partitions=2.0 if file.arch in _PARTITIONED else 1.0,
+        l2_latency_cycles=latency.l2_latency_cycles.value if latency else 260.0,
+        dram_latency_cycles=latency.dram_latency_cycles.value if latency else 500.0,
         fp32_tflops=fp32,
         tdp_w=_find(file.power.tdp_w if file.power else None, 250.0),
         shared_bytes_per_sm=limits.shared_bytes_per_sm.value if limits else 65536.0,
         registers_per_sm=limits.registers_per_sm.value if limits else 65536.0,
         max_warps_per_sm=limits.max_warps_per_sm.value if limits else 64.0,
+        max_ctas_per_sm=limits.max_ctas_per_sm.value if limits else 32.0,
         tensor_fma_per_cycle=tuple(
             (rate, row.fma_per_cycle_per_sm.value) for rate, row in file.tensor.items()
         ),
+        sustained_tensor_mhz=gpu.find_clock_mhz(tensor=TensorRate.BF16).value,
+        has_stacked_dram=file.memory.kind.startswith("HBM"),
+        nvlink_gbps=0.5 * _find(file.link.nvlink_gbps, 0.0),
+        pcie_gbps=_read_pcie_gbps(file.link.pcie),
     )
 
 
@@ -88,10 +112,44 @@ def _find(figure: HardwareParameter | None, otherwise: float) -> float:
     return otherwise if figure is None else figure.value
 
 
+# GB/s of one lane and direction, after the line code; generation 3 where none is named
+_PCIE_LANE_GBPS = {"3": 0.985, "4": 1.969, "5": 3.938, "6": 7.563}
+
+
+def _read_pcie_gbps(text: str) -> float:
+    """Return GB/s of one direction of a host link: "5.0 x16", or "C2C 900 GB/s" for both directions."""
+    if text.startswith("C2C"):
+        return 0.5 * float(text.split()[1])
+    generation, _, lanes = text.partition(".0 x")
+    return _PCIE_LANE_GBPS.get(generation, _PCIE_LANE_GBPS["3"]) * float(lanes or 16)
+
+
 def _estimate_l2_gbps(gpu: Gpu, clock_mhz: float) -> float:
     """Return the SMs' rate from the L2: the architecture's, else 32 bytes per SM and cycle."""
     per_cycle = gpu.arch.memory.l2_bytes_per_cycle_per_sm.value if gpu.arch else 32.0
     return per_cycle * gpu.sm_count * clock_mhz * 1e-3
+
+
+# GPUs whose L2 has a near and a far part: latencies differ twofold, and what SMs of both read is kept twice
+_PARTITIONED = frozenset({"sm_80", "sm_90", "sm_100", "sm_103"})
+# L2 rate per cycle and byte of its size where the L2's slices, not the SMs, are the limit:
+# 5455 GB/s of L40's 96 MiB at 2490 MHz (RRZE-HPC/gpu-benches @1038c5d); Blackwell's as Ada's
+_SLICE_BYTES_PER_CYCLE = {"sm_89": 5455e3 / 2490 / (96 * 2**20), "sm_120": 5455e3 / 2490 / (96 * 2**20)}
+
+
+def _estimate_l2_copy_gbps(gpu: Gpu, clock_mhz: float) -> float:
+    """Return the rate of copies within the L2: what loads alone reach, less what stores cost more."""
+    l2 = gpu.file.l2
+    per_cycle = _SLICE_BYTES_PER_CYCLE.get(gpu.file.arch, 0.0) * l2.size_bytes.value
+    loads_gbps = _find(
+        l2.bandwidth_gbps, max(_estimate_l2_gbps(gpu, clock_mhz), per_cycle * clock_mhz * 1e-3)
+    )
+    store_factor = _find(l2.store_factor, _STORE_FACTORS.get(gpu.file.arch, 1.0))
+    return 2.0 * loads_gbps / (1.0 + store_factor)
+
+
+# loaded bytes that a stored one costs, where a product's file lacks it: as its chip's measured products
+_STORE_FACTORS = {"sm_80": 1.8, "sm_89": 1.1, "sm_90": 2.15, "sm_100": 2.15, "sm_103": 2.15, "sm_120": 1.1}
 
 
 def compute_hardware_features(hardware: OperatorHardware) -> tuple[float, ...]:

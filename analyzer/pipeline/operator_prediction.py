@@ -1,14 +1,20 @@
 """Operators to predicted times: rows of fields → batches → models → a report, or columns of a table."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from analyzer.files import list_files
 from analyzer.fingerprint import compute_model_fingerprint
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_database import load_gpu
+from analyzer.hardware.parameter_edits import ParameterSetting, with_settings
+from analyzer.models.calibration import Calibration, apply_calibration
+from analyzer.models.operators import ours
 from analyzer.models.operators.registry import (
     DEFAULT_OPERATOR_MODEL,
     OperatorPredictor,
@@ -16,7 +22,7 @@ from analyzer.models.operators.registry import (
 )
 from analyzer.operators.operator_rows import BatchOfRows, read_operator_rows
 from analyzer.report.predict_schema import OperatorPredictionEntry, PredictReport
-from analyzer.text.errors import WarplensError
+from analyzer.text.errors import UsageError, WarplensError
 from analyzer.text.progress import ProgressCallback, ignore_progress
 from analyzer.version import __version__
 
@@ -36,7 +42,24 @@ class OperatorAnswers(Struct, frozen=True):
     gpus: tuple[Gpu | None, ...]
     dtypes: tuple[str, ...]
     timings: tuple[str, ...]
+    level_names: tuple[str, ...]  # what a calibration levels
     terms_us: tuple[Mapping[str, float], ...]
+
+
+class OperatorOptions(Struct, frozen=True):
+    """What changes the answers of all rows."""
+
+    calibration: Calibration | None = None
+    weights: Path | None = None  # a folder of `warplens learn`; what it lacks is taken from those shipped
+    edits: tuple[ParameterSetting, ...] = ()  # of the GPUs' figures, as `whatif --set` has them
+    explain: bool = False
+
+    def edit_gpu(self, gpu: Gpu) -> Gpu:
+        """Return a GPU with its edited figures. Raises HardwareError for a figure that it does not have."""
+        return with_settings(gpu, self.edits) if self.edits else gpu
+
+
+_DEFAULT_OPTIONS = OperatorOptions()
 
 
 class _Answers:
@@ -46,7 +69,8 @@ class _Answers:
         self.model = model
         self.times = np.full((3, n_rows), np.nan)
         self.in_range = np.zeros(n_rows, dtype=np.bool_)
-        self.basis, self.reasons, self.dtypes, self.timings = ([""] * n_rows for _ in range(4))
+        self.basis, self.reasons, self.dtypes = ([""] * n_rows for _ in range(3))
+        self.timings, self.level_names = ([""] * n_rows for _ in range(2))
         self.gpus: list[Gpu | None] = [None] * n_rows
         self.terms: list[Mapping[str, float]] = [{}] * n_rows
 
@@ -62,6 +86,7 @@ class _Answers:
             tuple(self.gpus),
             tuple(self.dtypes),
             tuple(self.timings),
+            tuple(self.level_names),
             tuple(self.terms),
         )
 
@@ -71,7 +96,7 @@ def predict_rows(
     rows: Sequence[Sequence[str]],
     *,
     model: str = DEFAULT_OPERATOR_MODEL,
-    explain: bool = False,
+    options: OperatorOptions = _DEFAULT_OPTIONS,
     progress: ProgressCallback = ignore_progress,
 ) -> OperatorAnswers:
     """Return times of operators given as fields of named columns, in the order given.
@@ -79,6 +104,9 @@ def predict_rows(
     A row that cannot be answered has a reason. Raises UsageError for an unknown model.
     """
     predict = find_operator_model(model)
+    if options.weights is not None:
+        _check_takes_weights(model, options.weights)
+        predict = partial(ours.predict, folder=options.weights)
     found = read_operator_rows(columns, rows)
     answers = _Answers(model, len(rows))
     for place, reason in found.problems.items():
@@ -87,7 +115,7 @@ def predict_rows(
     for part in found.batches:
         progress(done, len(rows), f"{part.batch.operator} on {part.gpu}")
         try:
-            _answer_batch(part, predict, answers, explain=explain)
+            _answer_batch(part, predict, answers, options)
         except WarplensError as error:
             for place in part.places:
                 answers.reasons[place] = error.diagnostic.message
@@ -95,16 +123,27 @@ def predict_rows(
     return answers.finish()
 
 
-def _answer_batch(part: BatchOfRows, predict: OperatorPredictor, answers: _Answers, *, explain: bool) -> None:
+def _check_takes_weights(model: str, folder: Path) -> None:
+    """Raise UsageError if a folder holds no weights, or a model reads none."""
+    if model != ours.NAME:
+        raise UsageError(f"--weights: model {model} reads none", hint=f"--model {ours.NAME}")
+    if not list_files(folder, ".safetensors"):
+        raise UsageError(f"{folder}: no weights in it", hint="write some with `warplens learn`")
+
+
+def _answer_batch(
+    part: BatchOfRows, predict: OperatorPredictor, answers: _Answers, options: OperatorOptions
+) -> None:
     """Write the times of a batch to its places. Raises WarplensError where no time can be had."""
-    gpu = load_gpu(part.gpu)
-    found = predict(part.batch, gpu)
+    gpu = options.edit_gpu(load_gpu(part.gpu))
+    found = apply_calibration(options.calibration, predict(part.batch, gpu), gpu.key)
     answers.times[:, part.places] = found.time_us, found.low_us, found.high_us
     answers.in_range[part.places] = found.in_range
     for place in part.places:
         answers.gpus[place], answers.basis[place] = gpu, found.basis
         answers.dtypes[place], answers.timings[place] = part.batch.dtype, found.timing
-    if explain:
+        answers.level_names[place] = found.level_name
+    if options.explain:
         for i, place in enumerate(part.places):
             answers.terms[place] = {name: float(values[i]) for name, values in found.terms_us.items()}
     for place in part.places[~np.isfinite(found.time_us)]:
@@ -117,13 +156,14 @@ def predict_operator(
     gpu: str | Sequence[str],
     dtype: str = "",
     model: str | Sequence[str] = DEFAULT_OPERATOR_MODEL,
-    explain: bool = False,
+    options: OperatorOptions = _DEFAULT_OPTIONS,
     **shape: float | str | Sequence[float],
 ) -> PredictReport:
     """Return the times of one operator on each GPU by each model.
 
     shape: the operator's own columns, as `warplens predict --help` names them: m=4096, n=4096, k=4096.
-    Raises WarplensError where a row cannot be answered: UsageError, HardwareError.
+    A row that cannot be answered has a reason. Raises UsageError for an unknown model, HardwareError for an
+    unknown GPU.
     """
     gpus = [gpu] if isinstance(gpu, str) else list(gpu)
     for name in gpus:
@@ -133,7 +173,7 @@ def predict_operator(
     rows = [(operator, name, dtype, *given.values()) for name in gpus]
     models = [model] if isinstance(model, str) else list(model)
     return make_predict_report(
-        columns, rows, [predict_rows(columns, rows, model=name, explain=explain) for name in models]
+        columns, rows, [predict_rows(columns, rows, model=name, options=options) for name in models]
     )
 
 

@@ -23,7 +23,7 @@ def print_predictions(report: PredictReport, console: Console) -> None:
         if entry.reason:
             console.print(Text(f"[{place}] no answer: {entry.reason}", style="red"))
         if entry.basis:
-            warning = "" if entry.in_range else "; outside what taught it"
+            warning = "" if entry.in_range or not entry.timing else "; outside what taught it"
             console.print(Text(f"[{place}] {entry.basis}{warning}"))
         if entry.terms_us:
             terms = "  ".join(f"{name} {value:,.2f}" for name, value in entry.terms_us.items())

@@ -65,6 +65,11 @@ _FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
         _JSON,
         ReportFormat("html", Medium.DOCUMENT, "validation_page", "render_validation_page", is_choice=False),
     ),
+    "transfer": (
+        ReportFormat("text", Medium.CONSOLE, "transfer", "print_transfer"),
+        ReportFormat("csv", Medium.DOCUMENT, "transfer", "render_transfer_csv"),
+        _JSON,
+    ),
     "predict": (
         ReportFormat("text", Medium.CONSOLE, "predict", "print_predictions"),
         _JSON,

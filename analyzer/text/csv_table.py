@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from analyzer.text.errors import InputError
 from analyzer.text.source import Location, locate
 
 _MAX_TABLE_BYTES = 256 << 20
+_LARGEST_NUMBER = 1e15
 _UTF8_BOM = b"\xef\xbb\xbf"
 _CSV_FIELD = re.compile(rb'("(?:[^"]|"")*"|[^,\r\n]*)(,|\r?\n|\r|$)')
 
@@ -18,11 +20,14 @@ _CSV_FIELD = re.compile(rb'("(?:[^"]|"")*"|[^,\r\n]*)(,|\r?\n|\r|$)')
 class CsvTable:
     """The records of one file: `columns` by name, `rows` of (line, fields). Empty records are left out."""
 
-    __slots__ = ("_data", "columns", "name", "rows")
+    __slots__ = ("_data", "_first_line", "columns", "name", "rows")
 
-    def __init__(self, name: str, data: bytes) -> None:
-        """Read a table. Raises InputError that shows what is wrong: encoding, quotes, header."""
-        self.name, self._data = name, data.removeprefix(_UTF8_BOM)
+    def __init__(self, name: str, data: bytes, *, first_line: int = 1) -> None:
+        """Read a table. Raises InputError that shows what is wrong: encoding, quotes, header.
+
+        first_line: number of the first line of `data` in the file.
+        """
+        self.name, self._data, self._first_line = name, data.removeprefix(_UTF8_BOM), first_line
         records = self._read_records()
         line, header = next(records, (1, []))
         self.columns = [column.strip() for column in header]
@@ -58,14 +63,31 @@ class CsvTable:
             if match[2] != b",":
                 break
             offset = match.end()
-        return locate(self.name, self._data, start, length=max(length, 1))
+        return locate(self.name, self._data, start, first_line=self._first_line, length=max(length, 1))
+
+    def read_positive(self, row: int, column: str, unit: str) -> float:
+        """Return a positive number of a row (by position). Raises InputError that shows the field."""
+        line, fields = self.rows[row]
+        place = self.columns.index(column)
+        text = fields[place].strip() if place < len(fields) else ""
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not 0.0 < value < _LARGEST_NUMBER:
+            raise InputError(
+                f"column {column}: {text!r} is no positive number",
+                location=self.locate_field(line, place),
+                hint=f"give {unit}, such as 12.5",
+            )
+        return value
 
     def _read_records(self) -> Iterator[tuple[int, list[str]]]:
         """Yield the line on which each record begins, and its fields."""
         try:
             text = self._data.decode("utf-8")
         except UnicodeDecodeError as error:
-            location = locate(self.name, self._data, error.start)
+            location = locate(self.name, self._data, error.start, first_line=self._first_line)
             raise InputError("this is not UTF-8 text", location=location, hint="save it as UTF-8") from None
         reader = csv.reader(io.StringIO(text, newline=""), strict=True)
         line = 1

@@ -15,7 +15,7 @@ from paths import TRACES
 
 import analyzer
 from analyzer import validate
-from analyzer.evaluation.validation import CaseFilters
+from analyzer.evaluation.validation_report import CaseFilters
 from analyzer.ir.launch import Argument, Dim3, Launch, Pointer
 from analyzer.models.registry import Predictor
 from analyzer.pipeline import Options

@@ -86,6 +86,8 @@ class LearnedWeights(Struct, frozen=True):
     unseen: Correction
     takes_siblings_correction: bool  # in situation SIBLING: the nearest one's, else the transferred one
     intervals: Mapping[Situation, ResidualInterval]
+    # of residuals from which the level of their GPU (the median) is taken: what remains after a calibration
+    leveled: ResidualInterval
     taught: tuple[TaughtGpu, ...]
 
     def find_situation(self, gpu: str, architecture: str) -> Situation:

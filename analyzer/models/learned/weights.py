@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.files import write_file
 from analyzer.models.learned.correction import (
     Correction,
     LearnedWeights,
@@ -46,6 +47,7 @@ class _Header(msgspec.Struct, frozen=True):
     unseen: _CorrectionHeader
     takes_siblings_correction: bool
     intervals: dict[Situation, ResidualInterval]
+    leveled: ResidualInterval
     taught: tuple[TaughtGpu, ...]
 
 
@@ -56,10 +58,14 @@ def list_weights(prefix: str) -> tuple[str, ...]:
 
 
 @cache
-def load_shipped_weights(name: str) -> LearnedWeights | None:
-    """Return a shipped set of weights, None if there is none of that name."""
-    path = find_data_folder("hwdb") / "weights" / f"{name}.safetensors"
-    return load_weights(path) if path.is_file() else None
+def find_learned_weights(name: str, folder: Path | None = None) -> LearnedWeights | None:
+    """Return a set of weights of a folder, else the shipped one; None if there is none of that name.
+
+    Raises UsageError for a file that is no set of weights.
+    """
+    folders = ([folder] if folder else []) + [find_data_folder("hwdb") / "weights"]
+    paths = [each / f"{name}.safetensors" for each in folders]
+    return next((load_weights(path) for path in paths if path.is_file()), None)
 
 
 def load_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
@@ -92,6 +98,7 @@ def load_weights(path: Path) -> LearnedWeights:
             unseen=_read_correction(header.unseen, "unseen", arrays),
             takes_siblings_correction=header.takes_siblings_correction,
             intervals=header.intervals,
+            leveled=header.leveled,
             taught=header.taught,
         )
     except (msgspec.DecodeError, KeyError) as error:
@@ -116,6 +123,7 @@ def save_weights(weights: LearnedWeights, path: Path) -> None:
         unseen=_write_correction(weights.unseen, "unseen", arrays),
         takes_siblings_correction=weights.takes_siblings_correction,
         intervals=dict(weights.intervals),
+        leveled=weights.leveled,
         taught=weights.taught,
     )
     save_arrays(arrays, {_HEADER: msgspec.json.encode(header).decode()}, path)
@@ -123,14 +131,13 @@ def save_weights(weights: LearnedWeights, path: Path) -> None:
 
 def save_arrays(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str], path: Path) -> None:
     """Write arrays and metadata as a safetensors file, beside it first."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".partial")
-    save_file(
-        {name: np.ascontiguousarray(array) for name, array in arrays.items()}, beside, metadata=dict(metadata)
+    data = save(
+        {name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata=dict(metadata)
     )
-    beside.replace(path)
+    write_file(path, [data])
 
 
 def _read_correction(header: _CorrectionHeader, prefix: str, arrays: Arrays) -> Correction:

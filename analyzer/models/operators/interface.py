@@ -6,6 +6,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from analyzer.models.learned.correction import ResidualInterval
 from analyzer.operators.batches import Column
 
 
@@ -20,3 +21,5 @@ class OperatorPrediction(Struct, frozen=True):
     basis: str  # one phrase: "learned on 12,000 rows of this GPU (aiconfigurator, interval times)"
     timing: str = ""  # what the times span: "kernel", "interval", "ncu"; empty where nothing measured says
     terms_us: Mapping[str, Column] = {}  # what a time was made of, for --explain
+    level_name: str = ""  # of the model and set of weights that a calibration levels: "ours-gemm-bf16"
+    leveled: ResidualInterval | None = None  # the interval once a calibration has given the level

@@ -1,11 +1,13 @@
 """Our model of operators: an analytic reference, times a learned correction; see `learned.correction`."""
 
+from pathlib import Path
+
 import msgspec
 import numpy as np
 
 from analyzer.hardware.gpu import Gpu
 from analyzer.models.learned.correction import LearnedWeights, Rows, Situation
-from analyzer.models.learned.weights import load_shipped_weights
+from analyzer.models.learned.weights import find_learned_weights
 from analyzer.models.operators.interface import OperatorPrediction
 from analyzer.operators.batches import Column, OperatorBatch
 from analyzer.operators.family import OperatorFamily, ReferenceTerms, find_family
@@ -19,15 +21,20 @@ NAME = "ours"
 _UNTAUGHT_INTERVAL = (-0.7, 0.7)  # assumed: half to twice the time, where no row of an operator taught
 
 
-def predict(batch: OperatorBatch, gpu: Gpu) -> OperatorPrediction:
-    """Return times of a batch on a GPU, by the shipped weights. Raises UsageError for an unknown operator."""
+def predict(batch: OperatorBatch, gpu: Gpu, folder: Path | None = None) -> OperatorPrediction:
+    """Return times of a batch on a GPU, by the weights in a folder, else by those shipped.
+
+    Raises UsageError for an operator that no family serves.
+    """
     family = find_family(batch)
-    return predict_with_weights(batch, gpu, family, find_weights(family, batch))
+    return predict_with_weights(batch, gpu, family, find_weights(family, batch, folder))
 
 
-def find_weights(family: OperatorFamily, batch: OperatorBatch) -> LearnedWeights | None:
-    """Return the shipped weights of a batch, None if there are none."""
-    return load_shipped_weights(f"{NAME}-{family.choose_weights(batch)}")
+def find_weights(
+    family: OperatorFamily, batch: OperatorBatch, folder: Path | None = None
+) -> LearnedWeights | None:
+    """Return the weights of a batch, None if there are none. Raises UsageError for a file that is none."""
+    return find_learned_weights(f"{NAME}-{family.choose_weights(batch)}", folder)
 
 
 def compute_batch_terms(
@@ -72,6 +79,8 @@ def apply_correction(
         in_range=in_range,
         basis=_describe_basis(weights, situation, gpu, hardware),
         timing=weights.timing,
+        level_name=f"{NAME}-{weights.name}",
+        leveled=weights.leveled,
     )
 
 

@@ -1,0 +1,110 @@
+"""Launches in a trace of the PyTorch profiler: the kernel events of Chrome's JSON.
+
+An event has its duration in microseconds and, among its arguments, grid, block, registers per thread and
+bytes of shared memory; operations and bytes are not there. Other events are skipped.
+
+    {"traceEvents": [{"ph": "X", "cat": "kernel", "name": "saxpy", "dur": 95.8, "args": {
+        "grid": [4096, 1, 1], "block": [256, 1, 1], "registers per thread": 12, "shared memory": 0}}]}
+"""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from analyzer.evaluation.transfer_table import TransferRow
+from analyzer.ir.launch import Dim3, Launch, check_launch
+from analyzer.text.errors import InputError, UsageError
+from analyzer.text.json_spans import JsonPath, find_json_spans, split_decode_error, split_validation_error
+from analyzer.text.source import locate
+
+_KERNEL_CATEGORY = "kernel"
+_EVENTS_KEY = "traceEvents"
+_HINT = "export it by torch.profiler.profile(...).export_chrome_trace(PATH)"
+
+
+class _KernelArguments(Struct, frozen=True):
+    """What CUPTI tells of a launch."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    registers: int | None = field(name="registers per thread", default=None)
+    shared_bytes: float = field(name="shared memory", default=0)
+
+
+class _Event(Struct, frozen=True):
+    """The fields of an event that decide whether it is a kernel; their types depend on its kind."""
+
+    cat: Any = ""
+    name: Any = ""
+    dur: Any = None
+    args: Any = None
+
+
+class _Trace(Struct, frozen=True):
+    """A trace; `events` is required, so that other JSON is told apart."""
+
+    events: list[_Event] = field(name=_EVENTS_KEY)
+
+
+def read_pytorch_trace(path: Path, data: bytes) -> tuple[TransferRow, ...]:
+    """Return the kernels of a trace in its order. Raises InputError that shows any fault."""
+    is_list = data.lstrip()[:1] == b"["
+    try:
+        events = (
+            msgspec.json.decode(data, type=list[_Event])
+            if is_list
+            else msgspec.json.decode(data, type=_Trace).events
+        )
+    except msgspec.ValidationError as error:
+        words, json_path = split_validation_error(str(error))
+        raise _make_error(path, data, json_path, f"no trace of PyTorch: {words}") from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        reason, offset = split_decode_error(str(error))
+        last = max(0, len(data.rstrip()) - 1)
+        location = locate(str(path), data, last if offset is None else min(offset, last))
+        raise InputError(f"not JSON: {reason}", location=location, hint="the file may be cut off") from None
+    root: JsonPath = () if is_list else (_EVENTS_KEY,)
+    kernels = [
+        (index, event)
+        for index, event in enumerate(events)
+        if str(event.cat).lower() == _KERNEL_CATEGORY and event.dur is not None
+    ]
+    return tuple(
+        _read_kernel(path, data, (*root, index), number, event)
+        for number, (index, event) in enumerate(kernels, start=1)
+    )
+
+
+def _read_kernel(path: Path, data: bytes, place: JsonPath, number: int, event: _Event) -> TransferRow:
+    try:
+        arguments = msgspec.convert(event.args, _KernelArguments)
+        time_us = msgspec.convert(event.dur, float, strict=False)
+        if not 0 < time_us < float("inf"):
+            raise msgspec.ValidationError(f"a duration of {time_us} us - at `$.dur`")
+        grid, block = Dim3(*arguments.grid), Dim3(*arguments.block)
+        check_launch(Launch(grid=grid, block=block))
+    except msgspec.ValidationError as error:
+        words, _ = split_validation_error(str(error))
+        raise _make_error(path, data, place, f"kernel {number}: {words}") from None
+    except UsageError as error:
+        raise _make_error(path, data, place, f"kernel {number}: {error}") from None
+    return TransferRow(
+        line=number,
+        fields=(),
+        kernel=str(event.name),
+        grid=grid,
+        block=block,
+        registers=arguments.registers,
+        shared_bytes=int(arguments.shared_bytes),
+        flops=None,
+        moved_bytes=None,
+        time_us=time_us,
+    ).with_own_fields()
+
+
+def _make_error(path: Path, data: bytes, place: JsonPath, message: str) -> InputError:
+    span = find_json_spans(data).find_value(place)
+    location = locate(str(path), data, span.offset, length=span.length)
+    return InputError(message, location=location, hint=_HINT)

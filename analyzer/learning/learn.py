@@ -1,0 +1,140 @@
+"""Learn weights from measured rows and write them: one file for each set of weights, a card beside it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from analyzer.files import write_file
+from analyzer.learning.corrections import Call, Learned, LeftOutErrors, learn_weights
+from analyzer.learning.options import LearningOptions
+from analyzer.models.learned.weights import save_weights
+from analyzer.operators.family import OperatorFamily, find_family
+from analyzer.operators.measured import MeasuredBatch
+from analyzer.text.errors import UsageError
+from analyzer.version import __version__
+
+FEWEST_ROWS = 30
+NAME_PREFIX = "ours"
+
+
+class Provenance(msgspec.Struct, frozen=True):
+    """Where rows come from, for the card."""
+
+    data: str  # what and at which commit
+    licence: str
+
+
+def group_by_weights(
+    measured: Sequence[MeasuredBatch],
+) -> Mapping[str, tuple[OperatorFamily, list[MeasuredBatch]]]:
+    """Return the batches of each set of weights, by its name, with its family."""
+    groups: dict[str, tuple[OperatorFamily, list[MeasuredBatch]]] = {}
+    for batch in measured:
+        family = find_family(batch.batch)
+        groups.setdefault(family.choose_weights(batch.batch), (family, []))[1].append(batch)
+    return groups
+
+
+def learn_and_write(
+    measured: Sequence[MeasuredBatch],
+    folder: Path,
+    options: LearningOptions,
+    provenance: Provenance,
+    *,
+    cache: Path | None = None,
+    report: Callable[[str], None] = lambda text: None,
+) -> list[Learned]:
+    """Learn each set of weights that has rows, and write it into a folder.
+
+    cache: a folder in which finished fits are kept: a run that was interrupted goes on from there.
+    Raises UsageError for fewer than 30 rows.
+    """
+    result = []
+    for name, (family, batches) in sorted(group_by_weights(measured).items()):
+        learned = learn_set(name, family, batches, options, cache=cache, report=report)
+        write_learned(learned, folder, options, provenance)
+        result.append(learned)
+    return result
+
+
+def learn_set(
+    name: str,
+    family: OperatorFamily,
+    batches: Sequence[MeasuredBatch],
+    options: LearningOptions,
+    *,
+    cache: Path | None = None,
+    report: Callable[[str], None] = lambda text: None,
+) -> Learned:
+    """Return one set of weights learned from its rows. Raises UsageError for fewer than 30 rows."""
+    n_rows = sum(len(batch) for batch in batches)
+    if n_rows < FEWEST_ROWS:
+        raise UsageError(f"{name}: {n_rows} rows, and {FEWEST_ROWS} are the fewest to learn from")
+    return learn_weights(
+        family,
+        batches,
+        options,
+        name=name,
+        call=_make_call(cache),
+        report=lambda text: report(f"{name}: {text}"),
+    )
+
+
+def write_learned(learned: Learned, folder: Path, options: LearningOptions, provenance: Provenance) -> None:
+    """Write a set of weights and its card into a folder."""
+    path = folder / f"{NAME_PREFIX}-{learned.weights.name}.safetensors"
+    save_weights(learned.weights, path)
+    write_file(path.with_suffix(".toml"), [format_card(learned, options, provenance).encode()])
+
+
+def _make_call(cache: Path | None) -> Call:
+    """Return what runs a fit: as it is, or from the cache of an earlier run with the same arguments."""
+    if cache is None:
+        return lambda function, *arguments: function(*arguments)
+    from joblib import Memory
+
+    memory = Memory(cache, verbose=0)
+    return lambda function, *arguments: memory.cache(function)(*arguments)
+
+
+def format_card(learned: Learned, options: LearningOptions, provenance: Provenance) -> str:
+    """Return the card of a set of weights as TOML: data, licence, split, errors on what was left out."""
+    weights = learned.weights
+    lines = [
+        f"# Card of {NAME_PREFIX}-{weights.name}.safetensors, written by `warplens learn`.",
+        f'name = "{weights.name}"',
+        f'data = "{provenance.data}"',
+        f'licence = "{provenance.licence}"',
+        f'datasets = "{weights.dataset}"',
+        f'timing = "{weights.timing}"',
+        f'tool_version = "{__version__}"',
+        f"seed = {options.seed}",
+        f'split = "shapes: {options.n_folds} folds by hash of the shape key; also each {options.leaves_out} '
+        'left out in turn"',
+        f"takes_siblings_correction = {'true' if weights.takes_siblings_correction else 'false'}",
+        f"unseen_share = {weights.unseen.share}  # of the correction, on GPUs that taught nothing",
+        "",
+        "[rows]",
+        *(f"{taught.gpu} = {taught.n_rows}" for taught in weights.taught),
+        "",
+        "[parameters]",
+        *(f"{name} = {value:.6g}" for name, value in sorted(weights.parameters.items())),
+    ]
+    for errors in learned.errors:
+        lines += ["", "[[left_out]]", *_format_errors(errors)]
+    return "\n".join(lines) + "\n"
+
+
+def _format_errors(errors: LeftOutErrors) -> list[str]:
+    relative = np.exp(-errors.log_error) - 1.0
+    return [
+        f'situation = "{errors.situation}"',
+        f'what = "{errors.left_out}"',
+        f"rows = {len(relative)}",
+        f"mean_percent = {100 * np.abs(relative).mean():.2f}",
+        f"median_percent = {100 * np.median(np.abs(relative)):.2f}",
+        f"p90_percent = {100 * np.quantile(np.abs(relative), 0.9):.2f}",
+        f"bias_percent = {100 * (np.exp(-errors.log_error.mean()) - 1.0):.2f}",
+    ]

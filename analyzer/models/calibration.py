@@ -1,0 +1,124 @@
+"""Calibration: a few measurements on a GPU level the predictions for it.
+
+The idea: on a GPU that taught nothing, most of a model's error is one factor for all shapes of an operator
+(ACCURACY: a level of 20 to 30 %, against 5 to 10 % around it). With n measured rows of mean log ratio r, the
+level is r · n / (n + variance of one row / variance of levels): few or scattered rows move it less.
+
+    three rows, each 20 % slower than predicted, scatter 6 %, levels scatter 25 %:
+    level = log 1.2 · 3 / (3 + .06² / .25²) = log 1.196
+
+What remains is the interval of the model's residuals without their levels, wider by sqrt(1 + 1 / n).
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import tomli
+from msgspec import Struct
+
+from analyzer.files import read_file, write_file
+from analyzer.models.operators.interface import OperatorPrediction
+from analyzer.operators.batches import Column
+from analyzer.text.errors import InputError
+
+CALIBRATION_SCHEMA = "warplens/calibration/1"
+_LEVEL_SPREAD = 0.25  # standard deviation of levels of GPUs that taught nothing, in log time
+_LEAST_ROW_SPREAD = 0.03  # of one row: fewer rows cannot show less
+_QUANTILE_90 = 1.2816  # of the normal distribution: both ends make 80 %
+_MAX_FILE_BYTES = 1 << 20
+
+
+class Level(Struct, frozen=True, forbid_unknown_fields=True):
+    """The factor of one model and set of weights on a GPU."""
+
+    model: str  # "ours-gemm-bf16", or the name of a model of kernels
+    log_ratio: float  # of measured over predicted time, shrunk
+    log_spread: float  # standard deviation of one row around it
+    rows: int
+
+
+class Calibration(Struct, frozen=True, forbid_unknown_fields=True):
+    """Levels of a GPU, as `warplens calibrate` writes them."""
+
+    schema: str
+    gpu: str  # key in the hardware database
+    level: tuple[Level, ...]
+
+    def find_level(self, model: str, gpu: str) -> Level | None:
+        """Return the level of a model and set of weights on a GPU, None if nothing was measured."""
+        return next((each for each in self.level if each.model == model and gpu == self.gpu), None)
+
+
+def fit_level(model: str, log_ratios: Column) -> Level:
+    """Return the level that log(measured / predicted) of a few rows shows."""
+    n_rows = len(log_ratios)
+    spread = max(float(np.std(log_ratios, ddof=1)) if n_rows > 1 else 0.1, _LEAST_ROW_SPREAD)
+    center = float(np.median(log_ratios)) if n_rows > 2 else float(np.mean(log_ratios))
+    return Level(model, center * n_rows / (n_rows + (spread / _LEVEL_SPREAD) ** 2), spread, n_rows)
+
+
+def apply_calibration(
+    calibration: Calibration | None, found: OperatorPrediction, gpu: str
+) -> OperatorPrediction:
+    """Return a prediction with the level of its GPU, as it is if nothing was measured there."""
+    level = calibration.find_level(found.level_name, gpu) if calibration else None
+    if level is None:
+        return found
+    time_us = found.time_us * np.exp(level.log_ratio)
+    wider = (1.0 + 1.0 / level.rows) ** 0.5
+    if found.leveled is not None:
+        low, high = (wider * edge for edge in found.leveled.find(time_us))
+    else:
+        high = np.full(len(time_us), wider * _QUANTILE_90 * level.log_spread)
+        low = -high
+    basis = f"{found.basis}; level of {level.rows} measured rows (times {np.exp(level.log_ratio):.2f})"
+    return msgspec.structs.replace(
+        found,
+        time_us=time_us,
+        low_us=time_us * np.exp(low),
+        high_us=time_us * np.exp(high),
+        basis=basis,
+        terms_us={**found.terms_us, "level": time_us - found.time_us} if found.terms_us else {},
+    )
+
+
+def load_calibration(path: Path) -> Calibration:
+    """Return a calibration from its file. Raises InputError for a file that is none."""
+    hint = "write one with `warplens calibrate`"
+    try:
+        table = tomli.loads(read_file(path, _MAX_FILE_BYTES).decode("utf-8"))
+        found = msgspec.convert(table, Calibration)
+    except (OSError, ValueError, msgspec.ValidationError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: no calibration: {reason}", hint=hint) from None
+    if found.schema != CALIBRATION_SCHEMA:
+        raise InputError(f"{path}: its schema is {found.schema!r}, not {CALIBRATION_SCHEMA}", hint=hint)
+    return found
+
+
+def save_calibration(calibration: Calibration, path: Path) -> None:
+    """Write a calibration. Raises OSError."""
+    write_file(path, [format_calibration(calibration).encode()])
+
+
+def format_calibration(calibration: Calibration) -> str:
+    """Return a calibration as TOML."""
+    lines = [f'schema = "{calibration.schema}"', f'gpu = "{calibration.gpu}"']
+    for level in calibration.level:
+        lines += [
+            "",
+            "[[level]]",
+            f'model = "{level.model}"',
+            f"log_ratio = {level.log_ratio:.6f}  # measured / predicted: {np.exp(level.log_ratio):.3f}",
+            f"log_spread = {level.log_spread:.6f}",
+            f"rows = {level.rows}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def list_levels(models: Sequence[str], log_ratios: Column) -> tuple[Level, ...]:
+    """Return a level for each model and set of weights among the rows."""
+    names = np.array(models)
+    return tuple(fit_level(name, log_ratios[names == name]) for name in dict.fromkeys(models))

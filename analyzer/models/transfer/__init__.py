@@ -1,0 +1,1 @@
+"""Times measured on one GPU, carried over to another."""

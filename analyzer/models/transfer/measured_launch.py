@@ -1,0 +1,23 @@
+"""A launch measured on one GPU: what is known of it without its code."""
+
+from msgspec import Struct
+
+from analyzer.operators.measured import Timing
+
+
+class MeasuredLaunch(Struct, frozen=True, kw_only=True):
+    """One launch and its time on the source GPU; None where a figure is not known."""
+
+    grid_ctas: int
+    block_threads: int
+    registers: int | None  # per thread
+    shared_bytes: int  # per CTA, static and dynamic
+    flops: float | None  # floating-point operations of the whole grid
+    moved_bytes: float | None  # between the SMs and device memory
+    time_us: float
+    timing: Timing = Timing.INTERVAL
+
+    @property
+    def l2_is_cold(self) -> bool:
+        """True if no data of the launch before are left in the L2: Nsight Compute flushes it."""
+        return self.timing is Timing.NCU

@@ -1,0 +1,263 @@
+"""Matrix products on tensor cores: gemm and bmm.
+
+Idea: a library picks the tile and the split of the reduction that finish first, so the reference times every
+candidate and keeps the fastest. A tile needs the larger of its tensor cycles and of the cycles that its
+operands take from the L2; an SM works through ceil(tiles / SMs) of them (wave quantization) and pays a ramp
+(first loads, last stores) once per round of resident tiles. Beside the SMs works the DRAM, which moves each
+operand once, and again where a wave's operands do not stay in the L2. Reference:
+launch + (sm^p + dram^p)^(1/p).
+
+Invariant: the reference is positive, grows with the batch, and is never below the launch floor or the DRAM's
+time for operands read once at the datasheet's rate times the fitted share.
+
+Example: 4096 x 4096 x 4096 on 132 SMs in tiles of 128 x 256 are 512 tiles, 4 per SM at most where 3.9 would
+do: 3 % are lost to the last wave.
+"""
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from analyzer.operators.batches import Column, OperatorBatch, ProductBatch
+from analyzer.operators.family import FittedParameter, OperatorFamily, Parameters, ReferenceTerms
+from analyzer.operators.hardware_figures import OperatorHardware
+from analyzer.operators.names import DataType, Operator
+
+Matrix = NDArray[np.float64]
+
+
+class TilePlan(Struct, frozen=True):
+    """The candidate that finishes first, per row of a batch."""
+
+    rows: Column  # of the tile, in elements of m
+    columns: Column  # in elements of n
+    splits: Column  # parts that the reduction is cut into
+    tiles: Column  # with padding and all parts
+    rounds: Column  # tiles of the most loaded SM
+    cycles: Column  # of the most loaded SM
+    loads_bytes: Column  # that all tiles read, from L2 or DRAM
+
+
+_TILE_SHAPES = (
+    (16, 64),
+    (32, 64),
+    (64, 32),
+    (64, 64),
+    (64, 128),
+    (128, 64),
+    (128, 128),
+    (64, 256),
+    (256, 64),
+    (128, 256),
+    (256, 128),
+)
+_SPLITS = (1, 2, 4, 8, 16)
+_FEATURE_TILES = ((64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128), (256, 256))
+
+
+def choose_tiles(batch: ProductBatch, hardware: OperatorHardware, parameters: Parameters) -> TilePlan:
+    """Return per row the candidate tile and split whose most loaded SM has the fewest cycles."""
+    sustained = find_sustained_tflops(batch.dtype, hardware, parameters)
+    fma_per_cycle = sustained * 1e6 / (2.0 * hardware.sm_count * hardware.boost_mhz)
+    load_bytes_per_cycle = (
+        hardware.l2_gbps * 1e3 / (hardware.sm_count * hardware.boost_mhz) * parameters["l2_share"]
+    )
+    best = np.full(len(batch), np.inf)
+    chosen = np.zeros((7, len(batch)))
+    a_bytes, b_bytes = batch.dtype.activation_bytes, batch.dtype.weight_bytes
+    for rows, columns in _TILE_SHAPES:
+        grid = np.ceil(batch.m / rows) * np.ceil(batch.n / columns) * batch.batch
+        resident = float(np.clip(16384 / (rows * columns), 1, 4))
+        tensor = rows * columns / fma_per_cycle
+        load = (rows * a_bytes + columns * b_bytes) / load_bytes_per_cycle
+        step = (tensor**4 + load**4) ** 0.25
+        for splits in _SPLITS:
+            tiles = grid * splits
+            depth = np.ceil(batch.k / (32 * splits)) * 32
+            rounds = np.ceil(tiles / hardware.sm_count)
+            cycles = rounds * depth * step + parameters["ramp_cycles"]
+            cycles += np.maximum(rounds / resident - 1.0, 0.0) * parameters["round_cycles"]
+            if splits > 1:
+                cycles += rounds * rows * columns * 8.0 / load_bytes_per_cycle + parameters["ramp_cycles"]
+            better = cycles < best
+            best = np.where(better, cycles, best)
+            loads = tiles * depth * (rows * a_bytes + columns * b_bytes)
+            figures = (rows, columns, splits, tiles, rounds, cycles, loads)
+            for place, figure in enumerate(figures):
+                chosen[place] = np.where(better, figure, chosen[place])
+    return TilePlan(*chosen)
+
+
+def find_sustained_tflops(
+    dtype: DataType, hardware: OperatorHardware, parameters: Parameters
+) -> float:
+    """Return what tensor cores sustain in TFLOP/s: a share of the peak, less where power ends it sooner.
+
+    Warp-level products move their operands through the register file and take about twice the energy of
+    asynchronous ones (wgmma, tcgen05), so that an L40S throttles where an H100 does not.
+    """
+    peak = hardware.find_peak_tflops(dtype) * parameters["tensor_share"]
+    if hardware.architecture in _ASYNCHRONOUS:
+        return peak
+    by_power = hardware.tdp_w / parameters["picojoules"]
+    return float((peak**-6.0 + by_power**-6.0) ** (-1.0 / 6.0))
+
+
+_ASYNCHRONOUS = frozenset({"sm_90", "sm_100", "sm_103", "sm_110"})
+
+
+def count_bytes(batch: ProductBatch) -> Matrix:
+    """Return 3 x rows: bytes of the activations, of the weights with their scales, and of the output."""
+    scales = _SCALE_BYTES.get(batch.dtype, 0.0)
+    return np.stack(
+        [
+            batch.batch * batch.m * batch.k * (batch.dtype.activation_bytes + scales),
+            batch.batch * batch.n * batch.k * (batch.dtype.weight_bytes + scales),
+            batch.batch * batch.m * batch.n * batch.dtype.output_bytes,
+        ]
+    )
+
+
+_SCALE_BYTES = {DataType.NVFP4: 1 / 16, DataType.FP8_BLOCK: 4 / 128}
+
+
+def compute_terms(
+    batch: ProductBatch, hardware: OperatorHardware, parameters: Parameters
+) -> ReferenceTerms:
+    """Return the reference time of each product with its terms: sm, dram, launch, in microseconds."""
+    plan = choose_tiles(batch, hardware, parameters)
+    least = count_bytes(batch)
+    sm_us = plan.cycles / hardware.boost_mhz
+    once = least.sum(axis=0)
+    again = parameters["reread_share"] * _count_reread_bytes(plan, least, hardware)
+    missing = _find_missing_share(least, hardware, parameters["resident_limit"])
+    dram_rate = hardware.dram_gbps * parameters["dram_share"] * 1e3
+    dram_us = (once * missing + again) / dram_rate + parameters["dram_ramp_us"]
+    quantize_us = np.full(len(batch), parameters["module_us"])
+    quantize_us += 3.0 * batch.m * batch.k / dram_rate * parameters["module_share"]
+    launch_us = np.full(len(batch), parameters["launch_us"])
+    norm = parameters["norm"]
+    total = launch_us + quantize_us + (sm_us**norm + dram_us**norm) ** (1.0 / norm)
+    return ReferenceTerms(
+        names=("sm", "dram", "quantize", "launch"),
+        terms_us=np.stack([sm_us, dram_us, quantize_us, launch_us], axis=1),
+        total_us=total,
+        flops=2.0 * batch.batch * batch.m * batch.n * batch.k,
+        dram_bytes=once,
+    )
+
+
+def find_working_set(least: Matrix, hardware: OperatorHardware) -> Column:
+    """Return the bytes that pass between two uses of the same weights.
+
+    The collector cycles through as many copies of the weights as fill the L2, at most five, so small weights
+    stay resident and those whose copies fill it exactly, as 4096 x 6144 of bf16 on 96 MiB, too.
+    """
+    copies = np.clip(np.ceil(hardware.l2_bytes / least[1]), 1.0, 5.0)
+    return copies * least[1] + least[0] + least[2]
+
+
+def _find_missing_share(least: Matrix, hardware: OperatorHardware, limit: float) -> Column:
+    """Return the share of the operands that the L2 no longer holds: one half at `limit` of its size."""
+    full = find_working_set(least, hardware) / (hardware.l2_bytes * limit)
+    return 1.0 / (1.0 + np.exp(-np.clip(24.0 * np.log(full), -50.0, 50.0)))
+
+
+def _count_reread_bytes(plan: TilePlan, least: Matrix, hardware: OperatorHardware) -> Column:
+    """Return the bytes that waves read again because the operands do not fit into the L2.
+
+    A wave covers a square of sqrt(SMs) by sqrt(SMs) tiles, so of its loads one in sqrt(SMs) leaves the L2;
+    of those only the share misses that does not fit: 1 - L2 / operands.
+    """
+    operands = least[0] + least[1]
+    missing = np.clip(1.0 - hardware.l2_bytes / np.maximum(operands, 1.0), 0.0, 1.0)
+    wave_loads = plan.loads_bytes / np.sqrt(np.minimum(hardware.sm_count, plan.tiles))
+    return missing * np.maximum(wave_loads - operands, 0.0)
+
+
+def compute_features(batch: ProductBatch, hardware: OperatorHardware, terms: ReferenceTerms) -> Matrix:
+    """Return rows x `FAMILY.feature_names`: where the time goes, waves and padding of several tiles, sizes."""
+    m, n, k = batch.m, batch.n, batch.k
+    columns = [np.log(terms.terms_us[:, place] / terms.total_us) for place in (0, 1, 3)]
+    least = count_bytes(batch)
+    columns += [
+        np.log2(m),
+        np.log2(n),
+        np.log2(k),
+        np.log2(batch.batch),
+        np.log2(least.sum(axis=0) / hardware.l2_bytes),
+        np.log2(least[1] / hardware.l2_bytes),
+        np.clip(np.log2(find_working_set(least, hardware) / hardware.l2_bytes), -3.0, 3.0),
+        np.log2(terms.flops / terms.dram_bytes),
+        np.log2(terms.total_us),
+    ]
+    for size in (16, 64, 128, 256):
+        columns.append(np.log2(np.ceil(m / size) * size / m))
+    for size in (128, 256):
+        columns.append(np.log2(np.ceil(n / size) * size / n))
+    columns += [_count_trailing_zeros(m, 4), _count_trailing_zeros(n, 9), _count_trailing_zeros(k, 9)]
+    for rows, width in _FEATURE_TILES:
+        waves = np.ceil(m / rows) * np.ceil(n / width) * batch.batch / hardware.sm_count
+        columns += [np.log2(waves), np.log2(np.ceil(waves) / waves)]
+    return np.stack(columns, axis=1)
+
+
+_TILE_NAMES = tuple(f"{rows}x{width}" for rows, width in _FEATURE_TILES)
+_FEATURE_NAMES = (
+    "sm_share",
+    "dram_share",
+    "launch_share",
+    "log_m",
+    "log_n",
+    "log_k",
+    "log_batch",
+    "footprint_to_l2",
+    "weights_to_l2",
+    "working_set_to_l2",
+    "intensity",
+    "log_reference",
+    *(f"m_padding_{size}" for size in (16, 64, 128, 256)),
+    *(f"n_padding_{size}" for size in (128, 256)),
+    "m_alignment",
+    "n_alignment",
+    "k_alignment",
+    *(f"{figure}_{tile}" for tile in _TILE_NAMES for figure in ("waves", "last_wave")),
+)
+
+
+def _count_trailing_zeros(sizes: Column, most: int) -> Column:
+    """Return how often 2 divides each size, at most `most` times."""
+    count = np.zeros(len(sizes))
+    for power in range(1, most + 1):
+        count += np.mod(sizes, 2.0**power) == 0
+    return count
+
+
+def choose_weights(batch: OperatorBatch) -> str:
+    """Return the name of the set of weights: the data type's own."""
+    return f"gemm-{batch.dtype.value}"
+
+
+FAMILY = OperatorFamily(
+    name="gemm",
+    operators=frozenset({Operator.GEMM, Operator.BMM}),
+    parameters=(
+        FittedParameter("tensor_share", 0.75, 0.2, 1.0),
+        FittedParameter("l2_share", 0.8, 0.2, 3.0),
+        FittedParameter("dram_share", 0.86, 0.5, 1.0),
+        FittedParameter("reread_share", 0.3, 0.0, 1.0),
+        FittedParameter("picojoules", 1.55, 0.4, 2.5),
+        FittedParameter("ramp_cycles", 2500.0, 200.0, 8000.0),
+        FittedParameter("round_cycles", 2000.0, 0.0, 8000.0),
+        FittedParameter("dram_ramp_us", 1.0, 0.0, 4.0),
+        FittedParameter("launch_us", 1.5, 0.3, 10.0),
+        FittedParameter("module_us", 0.0, 0.0, 20.0),
+        FittedParameter("module_share", 0.0, 0.0, 2.0),
+        FittedParameter("resident_limit", 1.0, 0.9, 1.1),
+        FittedParameter("norm", 2.5, 1.2, 6.0),
+    ),
+    feature_names=_FEATURE_NAMES,
+    compute_terms=compute_terms,
+    compute_features=compute_features,
+    choose_weights=choose_weights,
+)

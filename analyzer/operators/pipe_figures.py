@@ -1,0 +1,41 @@
+"""What SynPerf reads of a GPU (its table II): operations per cycle and SM of each pipe, and bandwidths."""
+
+from msgspec import Struct
+
+from analyzer.operators.hardware_figures import OperatorHardware
+from analyzer.operators.names import DataType
+
+_XU_OPS_PER_CYCLE = 16.0  # of an SM, from sm_70 on; the paper's table II
+_SHARED_BYTES_PER_CYCLE = 128.0  # likewise
+
+
+class PipeFigures(Struct, frozen=True):
+    """Throughputs of a GPU's pipes, for one data type of the tensor cores."""
+
+    architecture: str  # "sm_90"
+    sm_count: int
+    clock_mhz: float
+    tensor_ops_per_cycle: float  # per SM; a multiply and an add are two; CUDA cores' where there is no unit
+    fma_ops_per_cycle: float  # instructions of one lane, per SM
+    xu_ops_per_cycle: float  # per SM
+    dram_gbps: float
+    l2_gbps: float
+    shared_bytes_per_cycle: float  # per SM
+    shared_bytes_per_sm: float
+
+
+def read_pipe_figures(hardware: OperatorHardware, dtype: DataType) -> PipeFigures:
+    """Return the figures of a GPU that SynPerf's features divide by, at boost clock."""
+    cycles_per_us = hardware.sm_count * hardware.boost_mhz
+    return PipeFigures(
+        architecture=hardware.architecture,
+        sm_count=int(hardware.sm_count),
+        clock_mhz=hardware.boost_mhz,
+        tensor_ops_per_cycle=hardware.find_peak_tflops(dtype) * 1e6 / cycles_per_us,
+        fma_ops_per_cycle=hardware.fp32_tflops * 1e6 / (2.0 * cycles_per_us),
+        xu_ops_per_cycle=_XU_OPS_PER_CYCLE,
+        dram_gbps=hardware.dram_gbps,
+        l2_gbps=hardware.l2_gbps,
+        shared_bytes_per_cycle=_SHARED_BYTES_PER_CYCLE,
+        shared_bytes_per_sm=hardware.shared_bytes_per_sm,
+    )

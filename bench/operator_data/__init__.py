@@ -1,0 +1,1 @@
+"""Loaders of measured rows, one module for each data set; they stay in ../shared/data."""

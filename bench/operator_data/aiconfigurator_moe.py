@@ -1,0 +1,101 @@
+"""Load NVIDIA's aiconfigurator rows of whole fused mixtures of experts: both products and what is around them.
+
+Times are intervals of CUDA graph replays, so a working set below the L2 stays in it. Taken are rows with balanced
+routing and without expert parallelism: a prediction names neither, and with expert parallelism the kernels also
+walk the rows of experts that other GPUs hold. Of a data type one kernel source teaches, the framework's own for
+GPUs without a tuned library: mixing them would mix different kernels under one name.
+
+Models whose time lies below what reading all busy experts at the datasheet's bandwidth takes are left out on that
+GPU: they have no gate (one product less before the activation: hidden 2688, topk 22 in SGLang 0.5.14) or route to
+half of the experts (DeepSeek's groups in FP8).
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from analyzer.hardware.gpu_database import load_gpu
+from analyzer.operators.batches import MoeBatch
+from analyzer.operators.hardware_figures import read_operator_hardware
+from analyzer.operators.measured import MeasuredBatch, Timing
+from analyzer.operators.names import DataType, MoeProduct, Operator
+from operator_data.pipeweave_moe import make_shape_keys
+
+DATASET = "aiconfigurator moe"
+GPU_KEYS = {
+    "a100_sxm": "a100-80gb-sxm",
+    "l40s": "l40s",
+    "h100_sxm": "h100-sxm",
+    "b200_sxm": "b200",
+    "gb200": "gb200",
+}
+# name of the data type in the table, and the kernel source that teaches
+SOURCES = {
+    DataType.BF16: ("bfloat16", "sglang_fused_moe_triton"),
+    DataType.FP8_BLOCK: ("fp8_block", "sglang_fused_moe_triton"),
+    DataType.FP8: ("fp8", "moe_torch_flow_cutlass"),
+    DataType.NVFP4: ("nvfp4", "sglang_flashinfer_trtllm_moe"),
+    DataType.INT4_WEIGHTS: ("int4_wo", "sglang_marlin_moe"),
+}
+_VERSIONS = ("0.5.14", "1.3.0rc20", "0.5.10")  # newest first; of each GPU one teaches
+_LEAST_RATIO = 0.9  # of the time that DRAM's datasheet allows
+_STREAMING_FOOTPRINT = 4.0  # bytes over the L2, from which weights come from DRAM
+
+
+def load(data: Path, dtype: DataType) -> list[MeasuredBatch]:
+    """Return the rows of a data type of `data` (the folder `aiconfigurator`), a batch per GPU."""
+    name, source = SOURCES[dtype]
+    table = pq.read_table(
+        data / "moe_perf.parquet",
+        filters=[
+            ("moe_dtype", "==", name),
+            ("kernel_source", "==", source),
+            ("distribution", "==", "balanced"),
+            ("moe_ep_size", "==", 1),
+        ],
+    )
+    result = []
+    for system, gpu in GPU_KEYS.items():
+        rows = table.filter(pc.equal(table["gpu"].cast(pa.string()), system))
+        if rows.num_rows:
+            result.append(_drop_other_models(_make_measured(_pick_version(rows), gpu, dtype)))
+    return result
+
+
+def _pick_version(rows: pa.Table) -> pa.Table:
+    versions = rows["ver"].cast(pa.string())
+    found = set(pc.unique(versions).to_pylist())
+    return rows.filter(pc.equal(versions, next(version for version in _VERSIONS if version in found)))
+
+
+def _make_measured(rows: pa.Table, gpu: str, dtype: DataType) -> MeasuredBatch:
+    names = ("num_tokens", "num_experts", "topk", "hidden_size", "inter_size", "moe_tp_size", "latency")
+    m, experts, topk, hidden, intermediate, tensor_parallel, latency_ms = (
+        rows[name].to_numpy().astype(np.float64) for name in names
+    )
+    batch = MoeBatch(
+        Operator.MOE, dtype, MoeProduct.BOTH, m, experts, topk, hidden, intermediate / tensor_parallel
+    )
+    return MeasuredBatch(DATASET, gpu, batch, latency_ms * 1e3, make_shape_keys(batch), Timing.INTERVAL)
+
+
+def _drop_other_models(measured: MeasuredBatch) -> MeasuredBatch:
+    """Return the rows of models whose every streaming row takes as long as reading all busy experts must."""
+    batch = measured.batch
+    assert isinstance(batch, MoeBatch)
+    hardware = read_operator_hardware(load_gpu(measured.gpu))
+    busy = np.minimum(batch.experts, batch.m * batch.topk)
+    weights = busy * 3.0 * batch.hidden * batch.intermediate * batch.dtype.weight_bytes
+    ratio = measured.time_us / (weights / (hardware.dram_gbps * 1e3))
+    impossible = (weights > _STREAMING_FOOTPRINT * hardware.l2_bytes) & (ratio < _LEAST_RATIO)
+    models = _number_models(batch)
+    return measured.select(np.flatnonzero(~np.isin(models, models[impossible])))
+
+
+def _number_models(batch: MoeBatch) -> NDArray[np.int64]:
+    columns = np.stack([batch.experts, batch.topk, batch.hidden], axis=1)
+    return np.unique(columns, axis=0, return_inverse=True)[1].reshape(-1)

@@ -1,0 +1,401 @@
+"""SynPerf as its paper has it, learned again here, beside the authors' figures and the simple baselines.
+
+    python bench/operator_synperf.py fp8 rows attention moe gemm    # tables, minutes each
+    python bench/operator_synperf.py weights     # writes hwdb/weights/synperf-*.safetensors
+
+Data: ../shared/data/pipeweave and aiconfigurator. "Authors" are what the authors' networks reach on their own
+test rows (pipeweave/README.md), learned from all their rows; of norms, SiLU, attention and fused MoE only a
+few hundredths of these are open, so the same network learns here from a hundredth of the rows.
+"""
+
+import argparse
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from markdown import render_table
+from numpy.typing import NDArray
+from operator_data import (
+    aiconfigurator_gemm,
+    pipeweave_attention,
+    pipeweave_moe,
+    pipeweave_rows,
+    pipeweave_scaled_mm,
+)
+
+from analyzer.hardware.gpu_database import load_gpu
+from analyzer.learning.linear import fit_lines
+from analyzer.learning.splits import assign_folds
+from analyzer.learning.synperf import (
+    SynperfOptions,
+    SynperfRows,
+    collect_rows,
+    learn_category,
+    learn_network,
+    read_figures,
+)
+from analyzer.models.operators.linear import name_operator, predict_with_lines
+from analyzer.models.operators.nearest import copy_measured
+from analyzer.models.operators.roofline import compute_roofline_us
+from analyzer.models.operators.synperf import UNDERPERFORMING_GAP, save_synperf
+from analyzer.operators.batches import Column, MoeBatch
+from analyzer.operators.hardware_figures import read_operator_hardware
+from analyzer.operators.measured import MeasuredBatch
+from analyzer.operators.names import DataType, Operator
+from analyzer.operators.pipe_figures import PipeFigures
+from analyzer.operators.synperf_features import (
+    KernelCategory,
+    compute_synperf_features,
+    decompose,
+)
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT.parent / "shared" / "data"
+PIPEWEAVE = DATA / "pipeweave"
+WEIGHTS = ROOT / "hwdb" / "weights"
+MODELS = ("SynPerf", "linear", "roofline", "nearest")
+SEED = 44
+FEW = SynperfOptions(epochs=600, patience=150, batch_rows=64, weight_decay=1e-2)  # hundreds of rows
+MANY = SynperfOptions(epochs=120, patience=40)  # tens of thousands
+GEMM_ROWS_PER_GPU = 12_000
+HARDWARE_TABLE_NAMES = {"h20": "NVIDIA H20", "h800-sxm": "NVIDIA H800"}
+
+AUTHORS: Mapping[KernelCategory, Mapping[str, float]] = {
+    KernelCategory.SCALED_MM: {"h20": 1.9, "h800-sxm": 4.2},
+    KernelCategory.RMSNORM: {
+        "a100-80gb-sxm": 4.3,
+        "a40": 3.2,
+        "l20": 4.2,
+        "h20": 3.9,
+        "h800-sxm": 2.3,
+        "rtx-6000-ada": 3.7,
+    },
+    KernelCategory.SILU_MUL: {
+        "a100-80gb-sxm": 4.5,
+        "a40": 4.0,
+        "l20": 5.7,
+        "h20": 6.1,
+        "h800-sxm": 4.4,
+        "rtx-6000-ada": 4.7,
+    },
+    KernelCategory.ATTENTION: {
+        "a100-80gb-sxm": 12.9,
+        "a40": 11.8,
+        "l20": 11.1,
+        "h20": 10.2,
+        "h800-sxm": 18.0,
+        "rtx-6000-ada": 16.4,
+    },
+}
+
+Errors = dict[str, Column]  # by model: |predicted / measured - 1|, NaN where a model has no prediction
+Mask = NDArray[np.bool_]
+
+
+def compare_models(
+    measured: Sequence[MeasuredBatch],
+    category: KernelCategory,
+    masks: Sequence[Mask],
+    options: SynperfOptions,
+) -> list[Errors]:
+    """Return per batch the errors of all models on the rows of its mask, learned from all other rows."""
+    rows = collect_rows(measured, category)
+    left_out = np.concatenate(masks)
+    network = learn_network(rows.select(~left_out), options)
+    predicted = rows.theoretical_us / network.predict(rows.features)
+    taught = [part.select(np.flatnonzero(~mask)) for part, mask in zip(measured, masks, strict=True)]
+    taught = [part for part in taught if len(part)]
+    lines = fit_lines(taught)
+    result = []
+    start = 0
+    for part, mask in zip(measured, masks, strict=True):
+        own = predicted[start : start + len(part)][mask]
+        start += len(part)
+        if not mask.any():
+            continue
+        asked = part.select(np.flatnonzero(mask))
+        hardware = read_operator_hardware(load_gpu(part.gpu))
+        nothing = np.full(len(own), np.nan)
+        name = name_operator(asked.batch)
+        has_neighbour = any(o.gpu != part.gpu and name_operator(o.batch) == name for o in taught)
+        times = {
+            "SynPerf": own,
+            "linear": predict_with_lines(asked.batch, part.gpu, hardware, lines).time_us
+            if name in lines
+            else nothing,
+            "roofline": compute_roofline_us(asked.batch, hardware),
+            "nearest": copy_measured(asked.batch, hardware, taught).time_us if has_neighbour else nothing,
+        }
+        result.append({model: np.abs(time / asked.time_us - 1.0) for model, time in times.items()})
+    return result
+
+
+def leave_out_shapes(
+    measured: Sequence[MeasuredBatch], category: KernelCategory, options: SynperfOptions, n_folds: int
+) -> dict[str, Errors]:
+    """Return errors by GPU, each shape key left out once; with n_folds = 0 one fold of five alone."""
+    found: dict[str, list[Errors]] = {}
+    for fold in range(n_folds or 1):
+        masks = [assign_folds(part.shape_keys, n_folds or 5, SEED) == fold for part in measured]
+        asked = [part.gpu for part, mask in zip(measured, masks, strict=True) if mask.any()]
+        for gpu, errors in zip(asked, compare_models(measured, category, masks, options), strict=True):
+            found.setdefault(gpu, []).append(errors)
+    return {gpu: join(parts) for gpu, parts in found.items()}
+
+
+def leave_out_gpus(
+    measured: Sequence[MeasuredBatch], category: KernelCategory, options: SynperfOptions
+) -> dict[str, Errors]:
+    """Return errors by GPU, each left out as a whole."""
+    result = {}
+    for gpu in sorted({part.gpu for part in measured}):
+        masks = [np.full(len(part), part.gpu == gpu) for part in measured]
+        result[gpu] = join(compare_models(measured, category, masks, options))
+    return result
+
+
+def join(parts: Sequence[Errors]) -> Errors:
+    """Return the errors of several parts, one after the other."""
+    return {model: np.concatenate([part[model] for part in parts]) for model in parts[0]}
+
+
+def print_errors(title: str, errors: Mapping[str, Errors], authors: Mapping[str, float]) -> None:
+    """Print mean (median) error in percent by GPU and model; roofline and nearest learn nothing here."""
+    rows = []
+    for gpu, by_model in errors.items():
+        cells = [format_error(by_model[model]) for model in MODELS]
+        rows.append(
+            [gpu, str(len(by_model["SynPerf"])), *cells, f"{authors[gpu]:.1f}" if gpu in authors else "-"]
+        )
+    means = [
+        f"{100 * np.mean([np.nanmean(by_model[model]) for by_model in errors.values()]):.1f}"
+        for model in MODELS
+    ]
+    author_mean = f"{np.mean(list(authors.values())):.1f}" if authors else "-"
+    rows.append(["mean of GPUs", "", *means, author_mean])
+    print(f"\n{title}\n")
+    print(render_table(("GPU", "rows", *MODELS, "authors"), rows), flush=True)
+
+
+def format_mean(by_gpu: Sequence[Column]) -> str:
+    """Return the mean over GPUs of their mean errors in percent."""
+    means = [float(np.nanmean(errors)) for errors in by_gpu if not np.isnan(errors).all()]
+    return f"{100 * np.mean(means):.1f}" if means else "-"
+
+
+def format_error(errors: Column) -> str:
+    """Return mean and median in percent."""
+    if np.isnan(errors).all():
+        return "-"
+    return f"{100 * np.nanmean(errors):.1f} ({100 * np.nanmedian(errors):.1f})"
+
+
+def print_fp8() -> None:
+    """Print FP8 products: rows left out at random, new (n, k), the other GPU; and with the authors' table."""
+    category, measured = KernelCategory.SCALED_MM, load_category(KernelCategory.SCALED_MM)
+    authors = AUTHORS[category]
+    random = np.random.default_rng(SEED)
+    masks = [random.random(len(part)) < 0.2 for part in measured]
+    gpus = [part.gpu for part in measured]
+    at_random = compare_models(measured, category, masks, MANY)
+    print_errors(
+        "FP8 scaled product, rows left out at random", dict(zip(gpus, at_random, strict=True)), authors
+    )
+    print_errors("FP8 scaled product, new (n, k)", leave_out_shapes(measured, category, MANY, 0), authors)
+    print_errors("FP8 scaled product, GPU left out", leave_out_gpus(measured, category, MANY), {})
+    rows = collect_rows(measured, category, read_authors_figures)
+    left_out = np.concatenate(masks)
+    predicted = learn_network(rows.select(~left_out), MANY).predict(rows.features)
+    for i, gpu in enumerate(sorted(gpus)):
+        asked = left_out & (rows.gpu == i)
+        error = np.abs(rows.efficiency[asked] / predicted[asked] - 1.0)
+        print(f"with the authors' hardware table: {gpu} {format_error(error)}")
+
+
+def read_authors_figures(measured: MeasuredBatch) -> PipeFigures:
+    """Return the figures of the authors' own hardware table (pipeweave/hardware.csv), for FP8 products."""
+    with (PIPEWEAVE / "hardware.csv").open(newline="", encoding="utf-8") as file:
+        rows = {row["name"]: row for row in csv.DictReader(file)}
+    row = rows[HARDWARE_TABLE_NAMES[measured.gpu]]
+    return msgspec.structs.replace(
+        read_figures(measured),
+        clock_mhz=float(row["smFreq"]),
+        tensor_ops_per_cycle=float(row["tcFp8"]),
+        fma_ops_per_cycle=float(row["FmaFp32"]),
+        dram_gbps=float(row["memBandwidth"]),
+        l2_gbps=float(row["l2CacheBandwidth"]),
+    )
+
+
+def print_rows() -> None:
+    """Print RMSNorm and SiLU-and-multiply: 40 rows per GPU, where the authors had 7,400 and 12,000."""
+    for category in (KernelCategory.RMSNORM, KernelCategory.SILU_MUL):
+        measured = load_category(category)
+        known = leave_out_shapes(measured, category, FEW, 5)
+        print_errors(f"{category.value}, new shapes (few rows)", known, AUTHORS[category])
+        print_errors(
+            f"{category.value}, GPU left out (few rows)", leave_out_gpus(measured, category, FEW), {}
+        )
+
+
+def print_attention() -> None:
+    """Print attention: 60 rows of all kinds, where the authors had 72,000."""
+    category, measured = KernelCategory.ATTENTION, load_category(KernelCategory.ATTENTION)
+    print_errors(
+        "attention, GPU left out (60 rows)", leave_out_gpus(measured, category, FEW), AUTHORS[category]
+    )
+
+
+def print_gemm() -> None:
+    """Print bf16 products of aiconfigurator; tiles are chosen by a rule, since no kernel names are open."""
+    category, measured = KernelCategory.GEMM, load_category(KernelCategory.GEMM)
+    options = msgspec.structs.replace(MANY, batch_rows=512, epochs=60)
+    print_errors("bf16 gemm, new (n, k)", leave_out_shapes(measured, category, options, 0), {})
+    print_errors("bf16 gemm, GPU left out", leave_out_gpus(measured, category, options), {})
+
+
+def load_category(category: KernelCategory) -> list[MeasuredBatch]:
+    """Return the measured batches that teach a category."""
+    loaders: dict[KernelCategory, Callable[[], list[MeasuredBatch]]] = {
+        KernelCategory.SCALED_MM: lambda: pipeweave_scaled_mm.load_scaled_products(PIPEWEAVE),
+        KernelCategory.RMSNORM: lambda: keep(Operator.FUSED_ADD_RMSNORM),
+        KernelCategory.SILU_MUL: lambda: keep(Operator.SILU_MUL),
+        KernelCategory.ATTENTION: lambda: pipeweave_attention.load(PIPEWEAVE),
+        KernelCategory.MOE: lambda: pipeweave_moe.load_teaching(PIPEWEAVE),
+        KernelCategory.GEMM: load_bf16_products,
+    }
+    return loaders[category]()
+
+
+def keep(operator: Operator) -> list[MeasuredBatch]:
+    """Return the row-wise batches of one operator."""
+    return [part for part in pipeweave_rows.load_rows() if part.batch.operator is operator]
+
+
+def load_bf16_products() -> list[MeasuredBatch]:
+    """Return a random part of aiconfigurator's bf16 products of each GPU."""
+    random = np.random.default_rng(SEED)
+    parts = aiconfigurator_gemm.load_products(DATA / "aiconfigurator")
+    return [
+        part.select(np.sort(random.choice(len(part), min(GEMM_ROWS_PER_GPU, len(part)), replace=False)))
+        for part in parts
+        if part.batch.dtype is DataType.BF16
+    ]
+
+
+def print_moe() -> None:
+    """Print the fused MoE: errors on default rows, and the P80 ceiling against the authors' list."""
+    measured = load_category(KernelCategory.MOE)
+    print_errors("fused MoE, new models", leave_out_shapes(measured, KernelCategory.MOE, FEW, 5), {})
+    print_errors("fused MoE, GPU left out", leave_out_gpus(measured, KernelCategory.MOE, FEW), {})
+    ceiling = learn_network(collect_ceiling_rows(), msgspec.structs.replace(FEW, target="ceiling"))
+    table = []
+    for path in sorted((PIPEWEAVE / "moe_tuning").glob("underperforming_*.csv")):
+        with path.open(newline="", encoding="utf-8") as file:
+            listed = list(csv.DictReader(file))
+        batch, actual, theirs, tuned = read_underperforming(listed)
+        figures = read_moe_figures(listed[0]["gpu"])
+        features = compute_synperf_features(
+            decompose(batch, KernelCategory.MOE, figures), KernelCategory.MOE, figures
+        )
+        gap = ceiling.predict(features.values) - actual
+        cells = (actual, theirs, ceiling.predict(features.values), tuned)
+        flagged = f"{int((gap > UNDERPERFORMING_GAP).sum())} of {len(gap)}"
+        table.append([listed[0]["gpu"], *(f"{cell.mean():.3f}" for cell in cells), flagged])
+    head = ("GPU", "efficiency", "authors' P80", "P80 here", "after their sweep", "underperforming here")
+    print("\nFused MoE, the authors' underperforming points (means)\n")
+    print(render_table(head, table))
+
+
+def collect_ceiling_rows() -> SynperfRows:
+    """Return default rows and the best configurations of the sweeps, by the features of the default.
+
+    The ceiling is what an efficiency of such a shape can be. Efficiencies are those of the default's padded
+    products, in both, so that a better configuration shows as a higher efficiency of the same work.
+    """
+    parts = [collect_rows([part], KernelCategory.MOE) for part in load_category(KernelCategory.MOE)]
+    for tuned in pipeweave_moe.load_tuned(PIPEWEAVE):
+        best = MeasuredBatch(
+            pipeweave_moe.DATASET,
+            tuned.gpu,
+            tuned.batch,
+            tuned.time_us,
+            pipeweave_moe.make_shape_keys(tuned.batch),
+            pipeweave_moe.Timing.KERNEL,
+        )
+        parts.append(collect_rows([best], KernelCategory.MOE))
+    return SynperfRows(
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in SynperfRows.__struct_fields__)
+    )
+
+
+def read_underperforming(listed: Sequence[Mapping[str, str]]) -> tuple[MoeBatch, Column, Column, Column]:
+    """Return the points, their efficiency, the authors' ceiling, and the efficiency after the sweep."""
+    template = pipeweave_moe.load_sample(PIPEWEAVE)[0].batch
+    assert isinstance(template, MoeBatch)
+    shape = {
+        field: np.array([float(row[name]) for row in listed])
+        for field, name in zip(
+            ("m", "experts", "topk", "hidden", "intermediate"), ("M", "E", "topk", "H", "N"), strict=True
+        )
+    }
+    actual, theirs, tuned = (
+        np.array([float(row[name]) for row in listed])
+        for name in ("overall_perf", "pred_perf", "optimal_perf")
+    )
+    return msgspec.structs.replace(template, **shape), actual, theirs, tuned
+
+
+def read_moe_figures(gpu: str) -> PipeFigures:
+    """Return the figures of a GPU of the sweeps."""
+    key = pipeweave_moe.GPU_KEYS[gpu]
+    part = next(part for part in pipeweave_moe.load_sample(PIPEWEAVE) if part.gpu == key)
+    return read_figures(part)
+
+
+def write_weights(names: Sequence[str]) -> None:
+    """Learn each category from all rows and write it to hwdb/weights, with its card."""
+    options = {
+        KernelCategory.SCALED_MM: MANY,
+        KernelCategory.GEMM: msgspec.structs.replace(MANY, batch_rows=512, epochs=60),
+    }
+    for category in KernelCategory:
+        if names and category.value not in names:
+            continue
+        weights = learn_category(load_category(category), category, options.get(category, FEW))
+        save_synperf(weights, WEIGHTS / f"synperf-{category.value}.safetensors")
+        print(
+            category.value,
+            weights.card.n_rows,
+            weights.card.known_interval,
+            weights.card.unseen_interval,
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Print the tables that are asked for."""
+    import torch
+
+    torch.set_num_threads(1)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="+", help="fp8, rows, attention, moe, gemm, or weights [categories]")
+    parts = parser.parse_args().parts
+    if parts[0] == "weights":
+        write_weights(parts[1:])
+        return
+    tables = {
+        "fp8": print_fp8,
+        "rows": print_rows,
+        "attention": print_attention,
+        "moe": print_moe,
+        "gemm": print_gemm,
+    }
+    for part in parts:
+        tables[part]()
+
+
+if __name__ == "__main__":
+    main()
