@@ -1,9 +1,9 @@
 """Judge predictions of attention and MLA on what was left out, beside simple baselines.
 
-    python bench/operator_attention.py named            FlashInfer's kernels, SynPerf's rows; GPUs left out in turn
-    python bench/operator_attention.py generic [bf16]   TensorRT-LLM's rows; new head layouts, architectures left out
-    python bench/operator_attention.py mla              TensorRT-LLM's MLA rows, the same way
-    python bench/operator_attention.py frameworks       how far frameworks and versions are apart on equal rows
+    python bench/operator_attention.py named            FlashInfer, SynPerf's rows: GPUs left out in turn
+    python bench/operator_attention.py generic [bf16]   TensorRT-LLM: new head layouts, architectures left out
+    python bench/operator_attention.py mla              TensorRT-LLM's MLA, the same way
+    python bench/operator_attention.py sources          how far frameworks and versions are apart
 
 Data: `../shared/data` beside the repository, or --data. --rows: as many rows per GPU and phase teach.
 """
@@ -56,7 +56,9 @@ def load_named(data: Path, family_of_kinds: str, limit: int = 400) -> list[Measu
     """Return the rows that teach FlashInfer's `fa2` or `fa3`: SynPerf's, and what generic rows teach."""
     rows = pipeweave_attention.load(data / "pipeweave")
     rows += aiconfigurator_attention.load_named_kernels(data / "aiconfigurator", limit=limit)
-    return [m for m in rows if isinstance(m.batch, AttentionBatch) and m.batch.kind.startswith(family_of_kinds)]
+    return [
+        m for m in rows if isinstance(m.batch, AttentionBatch) and m.batch.kind.startswith(family_of_kinds)
+    ]
 
 
 def judge_named(data: Path, console: Console) -> None:
@@ -102,8 +104,8 @@ def judge(measured: Sequence[MeasuredBatch], console: Console, title: str) -> No
     console.print(render_table(("GPU", "model", *ERROR_COLUMNS, "inside"), rows), markup=False)
 
 
-def judge_frameworks(data: Path, console: Console) -> None:
-    """Print the median ratio of other frameworks and versions to the one that teaches, on equal rows."""
+def judge_sources(data: Path, console: Console) -> None:
+    """Print how other frameworks and versions compare with the one that teaches, on equal rows."""
     rows = aiconfigurator_attention.compare_sources(data / "aiconfigurator")
     head = ("GPU", "phase", "source", "rows", "median ratio", "P10", "P90")
     console.print(render_table(head, rows), markup=False)
@@ -130,7 +132,7 @@ def _predict_all(
 def _predict_baselines(
     family: OperatorFamily, others: Sequence[MeasuredBatch], judged: MeasuredBatch
 ) -> dict[str, Column]:
-    """Return the roofline, a regression, and the nearest other GPU's time of the same row (NaN without one)."""
+    """Return the roofline, a regression, and the nearest GPU's time of the same row (NaN without one)."""
     math_us, bytes_us = _count_work(family, judged)
     time_us = np.concatenate([m.time_us for m in others])
     stacked = np.concatenate([_stack(family, m) for m in others]) / time_us[:, None]
@@ -179,7 +181,7 @@ def _list_keys(measured: MeasuredBatch) -> list[tuple[float, ...]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one of the commands."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("command", choices=("named", "generic", "mla", "frameworks"))
+    parser.add_argument("command", choices=("named", "generic", "mla", "sources"))
     parser.add_argument("dtype", nargs="?", type=DataType, default=DataType.BF16)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
     parser.add_argument("--rows", type=int, default=2000)
@@ -194,8 +196,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             judge(rows, console, f"{attention.FAMILY.name}, generic, {options.dtype}")
         case "mla":
             judge(aiconfigurator_attention.load_mla(folder, limit=options.rows), console, mla.FAMILY.name)
-        case "frameworks":
-            judge_frameworks(options.data, console)
+        case "sources":
+            judge_sources(options.data, console)
 
 
 if __name__ == "__main__":
