@@ -53,6 +53,7 @@ class TeachingRows(Struct, frozen=True):
     log_ratio: Column  # log(measured / reference)
     gpu: NDArray[np.int64]  # position in `gpus`
     shape_keys: NDArray[np.int64]
+    judges: NDArray[np.bool_]  # its error counts: the row is not one of a selection
     gpus: tuple[str, ...]
 
     def select(self, where: NDArray[Any]) -> "TeachingRows":
@@ -64,6 +65,7 @@ class TeachingRows(Struct, frozen=True):
             self.log_ratio[where],
             self.gpu[where],
             self.shape_keys[where],
+            self.judges[where],
             self.gpus,
         )
 
@@ -166,6 +168,7 @@ def stack_rows(
         np.concatenate(ratio),
         np.concatenate(index),
         np.concatenate([batch.shape_keys for batch in measured]),
+        np.concatenate([np.full(len(batch), not batch.is_selection) for batch in measured]),
         gpus,
     )
 
@@ -261,12 +264,13 @@ def _leave_out_shapes(rows: TeachingRows, options: LearningOptions) -> LeftOutEr
             continue
         correction = fit_known(rows.select(~held), options)
         predicted[held] = correction.predict(np.hstack([rows.features[held], rows.hardware[held]]))
+    judged = rows.judges
     return LeftOutErrors(
         Situation.KNOWN,
         "shapes",
-        rows.reference_us * np.exp(predicted),
-        rows.log_ratio - predicted,
-        rows.gpu,
+        (rows.reference_us * np.exp(predicted))[judged],
+        (rows.log_ratio - predicted)[judged],
+        rows.gpu[judged],
     )
 
 
@@ -327,6 +331,7 @@ def _leave_out_gpus(
     parameters = fit_parameters(family, teaching, options.seed)
     taught = stack_rows(family, teaching, parameters)
     asked = stack_rows(family, [batch for batch in measured if batch.gpu in gpus], parameters)
+    asked = asked.select(asked.judges)
     corrections = fit_transfer(taught, options)
     architecture = load_gpu(gpus[0]).file.arch
     is_sibling = any(load_gpu(gpu).file.arch == architecture for gpu in taught.gpus)
