@@ -5,6 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct
 from operator_data.collectives import load_pipeweave
+from operator_data.neusight_rows import load_teaching as load_neusight_rows
 from operator_data.pipeweave_moe import load_teaching
 from operator_data.pipeweave_rows import load_rows
 
@@ -36,8 +37,32 @@ class Teaching(Struct, frozen=True):
 _FEW = LearningOptions(
     n_trees=150, tree_depth=3, min_leaf_rows=8, n_perceptrons=4, hidden=(32,), n_steps=1500, n_folds=5
 )
+# 40 rows per operator and GPU: randomized trees beat boosted ones on GPUs left out, and perceptrons beside
+# them on known ones
+ROWWISE_OPTIONS = LearningOptions(
+    tree_kind="extra",
+    n_trees=200,
+    tree_depth=7,
+    min_leaf_rows=3,
+    transfer_trees=200,
+    transfer_depth=7,
+    n_perceptrons=4,
+    hidden=(32, 32),
+    n_steps=1500,
+    batch_rows=256,
+    n_folds=8,
+)
+EAGER_OPTIONS = LearningOptions(
+    n_trees=200,
+    tree_depth=5,
+    min_leaf_rows=10,
+    transfer_trees=60,
+    transfer_depth=4,
+    n_perceptrons=0,
+)
 TEACHINGS: tuple[Teaching, ...] = (
-    Teaching("rows", ("rowwise",), load_rows, _FEW, PIPEWEAVE),
+    Teaching("rows", ("rowwise",), load_rows, ROWWISE_OPTIONS, PIPEWEAVE),
+    Teaching("eager", ("rowwise-fp32", "elementwise"), load_neusight_rows, EAGER_OPTIONS, NEUSIGHT),
     Teaching("moe", ("moe",), lambda: load_teaching(DATA), _FEW, PIPEWEAVE),
     Teaching(
         "all_reduce", ("collective",), lambda: load_pipeweave(DATA, Operator.ALL_REDUCE), _FEW, PIPEWEAVE
