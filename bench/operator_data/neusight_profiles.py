@@ -21,11 +21,7 @@ from analyzer.operators.batches import Column, ElementwiseBatch, ProductBatch, R
 from analyzer.operators.names import DataType, Operator
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data" / "neusight"
-LEARNING, JUDGING, LABELS = (
-    "nv_train_collect.parquet",
-    "nv_test_public.parquet",
-    "perop_labels_public.parquet",
-)
+LEARNING, JUDGING, LABELS = "nv_train_collect.parquet", "nv_test_public.parquet", "perop_labels_public.parquet"
 GPU_KEYS = {
     "Tesla P4": "p4",
     "Tesla P100-PCIE-16GB": "p100-pcie",
@@ -36,12 +32,7 @@ GPU_KEYS = {
 _ONE_INPUT = frozenset(("addu", "divu", "mulu", "powu", "gelu", "relu", "tanh"))
 _TWO_INPUTS = frozenset(("add", "div", "mul", "pow"))
 _TILE_IN_NAME = re.compile(r"(\d+)x(\d+)")
-_OPERATORS = {
-    "bmm": Operator.BMM,
-    "linear": Operator.GEMM,
-    "ln": Operator.LAYERNORM,
-    "softmax": Operator.SOFTMAX,
-}
+_OPERATORS = {"bmm": Operator.BMM, "linear": Operator.GEMM, "ln": Operator.LAYERNORM, "softmax": Operator.SOFTMAX}
 
 
 class ProfiledBatch(Struct, frozen=True):
@@ -63,9 +54,7 @@ def read_profiles(table: str, operator: Operator) -> tuple[ProfiledBatch, ...]:
     for device, key in GPU_KEYS.items():
         rows = np.flatnonzero(wanted & (columns["Device"] == device))
         if len(rows):
-            found.append(
-                _make_profile(key, operator, {name: column[rows] for name, column in columns.items()})
-            )
+            found.append(_make_profile(key, operator, {name: column[rows] for name, column in columns.items()}))
     return tuple(found)
 
 
@@ -78,20 +67,7 @@ def _find_operator(name: str) -> Operator | None:
 @cache
 def _read_columns(path: Path) -> dict[str, NDArray[Any]]:
     """Return the columns as arrays, missing numbers as zeros."""
-    names = [
-        "OPName",
-        "Device",
-        "Kernel Name",
-        "Latency",
-        "Grid x",
-        "Grid y",
-        "Grid z",
-        "B",
-        "H",
-        "M",
-        "N",
-        "K",
-    ]
+    names = ["OPName", "Device", "Kernel Name", "Latency", "Grid x", "Grid y", "Grid z", "B", "H", "M", "N", "K"]
     table = pq.read_table(path, columns=names)
     found: dict[str, NDArray[Any]] = {}
     for name in names[:3]:
@@ -156,9 +132,7 @@ def read_labels() -> tuple[LabelledBatch, ...]:
 
 
 _KEYS_OF_LABELS = {device.replace(" ", "_"): key for device, key in GPU_KEYS.items()}
-_MODULE_LINEARS = re.compile(
-    r"lm_head|query|key|value|dense|[qkvo]ut_proj|[qkv]_proj|fc\d|score|decoder$|_proj$"
-)
+_MODULE_LINEARS = re.compile(r"lm_head|query|key|value|dense|[qkvo]ut_proj|[qkv]_proj|fc\d|score|decoder$|_proj$")
 _ELEMENTWISE_WORDS = ("add", "mul", "sub", "truediv", "tanh", "pow", "gelu", "relu")
 
 
