@@ -55,9 +55,6 @@ class Teaching(Struct, frozen=True):
         return not names or set_name in names or self.name in names
 
 
-_HUNDREDS = LearningOptions(
-    n_trees=150, tree_depth=3, min_leaf_rows=8, n_perceptrons=4, hidden=(32,), n_steps=1500, n_folds=5
-)
 # 40 rows per operator and GPU: randomized trees beat boosted ones on GPUs left out, and perceptrons beside
 # them on known ones
 ROWWISE_OPTIONS = LearningOptions(
