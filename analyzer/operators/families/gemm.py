@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.operators.batches import Column, OperatorBatch, ProductBatch
+from analyzer.operators.batches import Column, OperatorBatch, ProductBatch, select
 from analyzer.operators.family import FittedParameter, OperatorFamily, Parameters, ReferenceTerms
 from analyzer.operators.hardware_figures import OperatorHardware
 from analyzer.operators.names import DataType, Operator
@@ -63,7 +63,8 @@ _TILE_SHAPES = (
     (128, 256),
     (256, 128),
 )
-_CANDIDATES = tuple((*shape, splits) for shape in _TILE_SHAPES for splits in (1, 2, 4, 8, 16))
+_CANDIDATES = np.array([(*shape, splits) for shape in _TILE_SHAPES for splits in (1, 2, 4, 8, 16)], float)
+_ROWS_AT_ONCE = 256  # times candidates: keeps the arrays in the cache
 _FEATURE_TILES = ((64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128), (256, 256))
 
 
@@ -77,25 +78,27 @@ def choose_tiles(batch: ProductBatch, hardware: OperatorHardware, parameters: Pa
         ramp_cycles=parameters["ramp_cycles"],
         round_cycles=parameters["round_cycles"],
     )
-    fewest = np.full(len(batch), np.inf)
-    best = np.zeros(len(batch), dtype=np.int64)
-    for place, (rows, columns, splits) in enumerate(_CANDIDATES):
-        cycles = plan_tiles(batch, hardware.sm_count, rates, rows, columns, splits).cycles
-        np.copyto(best, place, where=cycles < fewest)
-        np.minimum(fewest, cycles, out=fewest)
-    rows, columns, splits = np.array(_CANDIDATES)[best].T
-    return plan_tiles(batch, hardware.sm_count, rates, rows, columns, splits)
+    best = np.empty(len(batch), dtype=np.int64)
+    rows, columns, splits = _CANDIDATES.T[:, :, None]
+    for start in range(0, len(batch), _ROWS_AT_ONCE):
+        part = select(batch, np.arange(start, min(start + _ROWS_AT_ONCE, len(batch))))
+        cycles = plan_tiles(part, hardware.sm_count, rates, rows, columns, splits).cycles
+        best[start : start + _ROWS_AT_ONCE] = cycles.argmin(axis=0)
+    return plan_tiles(batch, hardware.sm_count, rates, *_CANDIDATES[best].T)
 
 
 def plan_tiles(
     batch: ProductBatch,
     sm_count: float,
     rates: TileRates,
-    rows: Column | float,
-    columns: Column | float,
-    splits: Column | float,
+    rows: Column,
+    columns: Column,
+    splits: Column,
 ) -> TilePlan:
-    """Return the cycles of tiles of rows x columns elements with the reduction in so many parts."""
+    """Return the cycles of tiles of rows x columns elements with the reduction in so many parts.
+
+    The three are one per row of the batch, or candidates x 1: the plan then has candidates x rows.
+    """
     tiles = np.ceil(batch.m / rows) * np.ceil(batch.n / columns) * batch.batch * splits
     depth = np.ceil(batch.k / (32.0 * splits)) * 32.0
     rounds = np.ceil(tiles / sm_count)
@@ -115,9 +118,7 @@ def plan_tiles(
     )
 
 
-def find_sustained_tflops(
-    dtype: DataType, hardware: OperatorHardware, parameters: Parameters
-) -> float:
+def find_sustained_tflops(dtype: DataType, hardware: OperatorHardware, parameters: Parameters) -> float:
     """Return what tensor cores sustain in TFLOP/s: a share of the peak, less where power ends it sooner.
 
     Warp-level products move their operands through the register file and take about twice the energy of
@@ -151,9 +152,7 @@ def count_bytes(batch: ProductBatch) -> Matrix:
 _SCALE_BYTES = {DataType.NVFP4: 1 / 16, DataType.FP8_BLOCK: 4 / 128}
 
 
-def compute_terms(
-    batch: ProductBatch, hardware: OperatorHardware, parameters: Parameters
-) -> ReferenceTerms:
+def compute_terms(batch: ProductBatch, hardware: OperatorHardware, parameters: Parameters) -> ReferenceTerms:
     """Return the reference time of each product, in microseconds.
 
     The terms: tensor, load (tensor cores wait for the L2), ramp, dram, quantize (of what a module does beside
@@ -225,7 +224,7 @@ def _count_reread_bytes(plan: TilePlan, least: Matrix, hardware: OperatorHardwar
 
 
 def compute_features(batch: ProductBatch, hardware: OperatorHardware, terms: ReferenceTerms) -> Matrix:
-    """Return rows x `FAMILY.feature_names`: where the time goes, waves and padding of several tiles, sizes."""
+    """Return rows x `FAMILY.feature_names`: where the time goes, sizes, waves and padding of tiles."""
     m, n, k = batch.m, batch.n, batch.k
     columns = [
         np.log(np.maximum(terms.find_term(name) / terms.total_us, 1e-3))
@@ -289,30 +288,32 @@ def _count_trailing_zeros(sizes: Column, most: int) -> Column:
 
 
 def choose_weights(batch: OperatorBatch) -> str:
-    """Return the name of the set of weights: the data type's own."""
-    return f"gemm-{batch.dtype.value}"
+    """Return the name of the set of weights: the data type's own; FP16 and TF32 share that of BF16."""
+    dtype = DataType.BF16 if batch.dtype in (DataType.FP16, DataType.TF32) else batch.dtype
+    return f"gemm-{dtype.value}"
 
 
 FAMILY = OperatorFamily(
     name="gemm",
     operators=frozenset({Operator.GEMM, Operator.BMM}),
     parameters=(
-        FittedParameter("tensor_share", 0.75, 0.2, 1.0),
-        FittedParameter("l2_share", 0.8, 0.2, 3.0),
-        FittedParameter("dram_share", 0.86, 0.5, 1.0),
-        FittedParameter("reread_share", 0.3, 0.0, 1.0),
-        FittedParameter("picojoules", 1.55, 0.4, 2.5),
-        FittedParameter("ramp_cycles", 2500.0, 200.0, 8000.0),
+        FittedParameter("tensor_share", 0.89, 0.2, 1.0),
+        FittedParameter("l2_share", 1.6, 0.2, 3.0),
+        FittedParameter("dram_share", 0.78, 0.5, 1.0),
+        FittedParameter("reread_share", 1.0, 0.0, 1.0),
+        FittedParameter("picojoules", 1.54, 0.4, 2.5),
+        FittedParameter("ramp_cycles", 4800.0, 200.0, 8000.0),
         FittedParameter("round_cycles", 2000.0, 0.0, 8000.0),
-        FittedParameter("dram_ramp_us", 1.0, 0.0, 4.0),
-        FittedParameter("launch_us", 0.5, 0.05, 8.0),
+        FittedParameter("dram_ramp_us", 1.3, 0.0, 4.0),
+        FittedParameter("launch_us", 0.1, 0.05, 8.0),
         FittedParameter("module_us", 0.0, 0.0, 20.0),
         FittedParameter("module_share", 0.0, 0.0, 2.0),
-        FittedParameter("resident_limit", 0.7, 0.2, 1.1),
-        FittedParameter("norm", 2.5, 1.2, 6.0),
+        FittedParameter("resident_limit", 0.4, 0.2, 1.1),
+        FittedParameter("norm", 2.9, 1.2, 6.0),
     ),
     feature_names=_FEATURE_NAMES,
     compute_terms=compute_terms,
     compute_features=compute_features,
     choose_weights=choose_weights,
+    data_types=frozenset(DataType) - {DataType.FP32},
 )
