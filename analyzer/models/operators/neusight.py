@@ -101,8 +101,12 @@ _FAMILIES = {
 
 def predict_neusight(batch: NeuSightBatch, hardware: OperatorHardware, model: NeuSightModel) -> Column:
     """Return the latency of each row in microseconds (equations 1 to 8)."""
-    return predict_work(cut_tiles(batch, choose_tiles(model.tiles, describe_shapes(batch), hardware)), hardware,
-                        batch.dtype, model.network)
+    return predict_work(
+        cut_tiles(batch, choose_tiles(model.tiles, describe_shapes(batch), hardware)),
+        hardware,
+        batch.dtype,
+        model.network,
+    )
 
 
 def predict_work(
@@ -226,7 +230,9 @@ def count_flops(batch: NeuSightBatch) -> Column:
 def count_bytes(batch: NeuSightBatch) -> Column:
     """Return the bytes of inputs and outputs of each row."""
     if isinstance(batch, ProductBatch):
-        inputs = batch.m * batch.k * batch.dtype.activation_bytes + batch.k * batch.n * batch.dtype.weight_bytes
+        inputs = (
+            batch.m * batch.k * batch.dtype.activation_bytes + batch.k * batch.n * batch.dtype.weight_bytes
+        )
         return batch.batch * inputs + _count_output_bytes(batch)
     if isinstance(batch, RowwiseBatch):
         return 2.0 * batch.rows * batch.columns * batch.dtype.activation_bytes

@@ -88,9 +88,7 @@ def choose_tiles(batch: ProductBatch, hardware: OperatorHardware, parameters: Pa
     return TilePlan(*chosen)
 
 
-def find_sustained_tflops(
-    dtype: DataType, hardware: OperatorHardware, parameters: Parameters
-) -> float:
+def find_sustained_tflops(dtype: DataType, hardware: OperatorHardware, parameters: Parameters) -> float:
     """Return what tensor cores sustain in TFLOP/s: a share of the peak, less where power ends it sooner.
 
     Warp-level products move their operands through the register file and take about twice the energy of
@@ -121,9 +119,7 @@ def count_bytes(batch: ProductBatch) -> Matrix:
 _SCALE_BYTES = {DataType.NVFP4: 1 / 16, DataType.FP8_BLOCK: 4 / 128}
 
 
-def compute_terms(
-    batch: ProductBatch, hardware: OperatorHardware, parameters: Parameters
-) -> ReferenceTerms:
+def compute_terms(batch: ProductBatch, hardware: OperatorHardware, parameters: Parameters) -> ReferenceTerms:
     """Return the reference time of each product with its terms: sm, dram, launch, in microseconds."""
     plan = choose_tiles(batch, hardware, parameters)
     least = count_bytes(batch)

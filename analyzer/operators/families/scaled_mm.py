@@ -30,9 +30,7 @@ def count_rounds(batch: ProductBatch, hardware: OperatorHardware) -> tuple[Colum
     return tiles, np.ceil(tiles / hardware.sm_count)
 
 
-def compute_terms(
-    batch: ProductBatch, hardware: OperatorHardware, parameters: Parameters
-) -> ReferenceTerms:
+def compute_terms(batch: ProductBatch, hardware: OperatorHardware, parameters: Parameters) -> ReferenceTerms:
     """Return the reference time of each product with its terms: sm, dram, launch, in microseconds."""
     tiles, rounds = count_rounds(batch, hardware)
     steps = np.ceil(batch.k / _TILE)
