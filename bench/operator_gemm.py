@@ -73,7 +73,18 @@ OPTIONS = LearningOptions(
     n_steps=6000,
     leaves_out="architecture",
 )
-_HEADERS = ("situation", "left out", "GPU", "rows", "mean", "median", "P90", "bias", "mean <50us", "ten probes")
+_HEADERS = (
+    "situation",
+    "left out",
+    "GPU",
+    "rows",
+    "mean",
+    "median",
+    "P90",
+    "bias",
+    "mean <50us",
+    "ten probes",
+)
 
 
 def load_set(name: str, data: Path) -> list[MeasuredBatch]:
@@ -125,7 +136,7 @@ def _summarize(log_error: Column, predicted_us: Column) -> Row:
 
 
 def probe(log_error: Column) -> float:
-    """Return the mean error in percent after ten rows set the level, shrunk towards none, over twenty draws."""
+    """Return the mean error in percent, over twenty draws, after ten rows set the level, shrunk to none."""
     random = np.random.default_rng(0)
     errors = []
     for _ in range(_N_DRAWS):
@@ -192,9 +203,7 @@ def copy_nearest(batch: MeasuredBatch, others: Sequence[MeasuredBatch]) -> Colum
     """Return the times of the same products on the GPU with the nearest figures, nan where it has none."""
     figures = _find_figures(batch.gpu)
     nearest = min(others, key=lambda other: float(np.abs(_find_figures(other.gpu) - figures).sum()))
-    times = {
-        row: time for row, time in zip(_list_shapes(nearest), nearest.time_us.tolist(), strict=True)
-    }
+    times = {row: time for row, time in zip(_list_shapes(nearest), nearest.time_us.tolist(), strict=True)}
     return np.array([times.get(row, np.nan) for row in _list_shapes(batch)])
 
 

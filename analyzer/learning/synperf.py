@@ -136,7 +136,21 @@ def compute_log_errors(rows: SynperfRows, left_out: NDArray[np.bool_], options: 
 
 
 def learn_network(rows: SynperfRows, options: SynperfOptions) -> EfficiencyNetwork:
-    """Return the network that does best on the rows set apart; the same rows and seed give the same one."""
+    """Return the network that does best on the rows set apart; the same rows and seed give the same one.
+
+    Takes one core: on layers so small threads cost more than they save.
+    """
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _learn(rows, options)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _learn(rows: SynperfRows, options: SynperfOptions) -> EfficiencyNetwork:
     import torch
 
     torch.manual_seed(options.seed)

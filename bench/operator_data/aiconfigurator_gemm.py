@@ -67,9 +67,7 @@ def _split_version(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdecimal())
 
 
-def _make_batch(
-    gpu: str, dtype: DataType, m: Column, n: Column, k: Column, time_us: Column
-) -> MeasuredBatch:
+def _make_batch(gpu: str, dtype: DataType, m: Column, n: Column, k: Column, time_us: Column) -> MeasuredBatch:
     return MeasuredBatch(
         dataset=DATASET,
         gpu=gpu,

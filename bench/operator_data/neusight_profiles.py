@@ -6,6 +6,7 @@ interval, with the host's launch of 25 to 50 us in it.
 """
 
 import ast
+import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -20,7 +21,8 @@ from numpy.typing import NDArray
 from analyzer.operators.batches import Column, ElementwiseBatch, ProductBatch, RowwiseBatch
 from analyzer.operators.names import DataType, Operator
 
-FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data" / "neusight"
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = Path(os.environ.get("WARPLENS_DATA", ROOT.parent / "shared" / "data")) / "neusight"
 LEARNING, JUDGING, LABELS = "nv_train_collect.parquet", "nv_test_public.parquet", "perop_labels_public.parquet"
 GPU_KEYS = {
     "Tesla P4": "p4",

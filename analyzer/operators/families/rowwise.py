@@ -27,6 +27,7 @@ from analyzer.operators.batches import Column, RowwiseBatch
 from analyzer.operators.family import FittedParameter, OperatorFamily, Parameters, ReferenceTerms
 from analyzer.operators.hardware_figures import OperatorHardware
 from analyzer.operators.names import Operator
+from analyzer.operators.overlap import add_by_norm
 from analyzer.operators.retention import compute_missed_share
 
 _VECTOR_BYTES = 16  # of one load of a thread
@@ -128,12 +129,12 @@ def compute_terms(batch: RowwiseBatch, hardware: OperatorHardware, parameters: P
     l2_us = moved_bytes / (hardware.l2_copy_gbps * 1e3 * parameters[f"{kind}_l2_share"])
     dispatch_us = batch.rows / hardware.sm_count * parameters["cta_dispatch_cycles"] / cycles_per_us
     waves_us = _count_wave_cycles(batch, geometry, parameters) / cycles_per_us
-    storage_us = _add_by_norm(dram_us, l2_us, _STORAGE_POWER)
-    ctas_us = _add_by_norm(waves_us, dispatch_us, _CTA_POWER)
+    storage_us = add_by_norm(dram_us, l2_us, _STORAGE_POWER)
+    ctas_us = add_by_norm(waves_us, dispatch_us, _CTA_POWER)
     return ReferenceTerms(
         names=("start", "dram", "l2", "dispatch", "waves"),
         terms_us=np.stack([start_us, dram_us, l2_us, dispatch_us, waves_us], axis=1),
-        total_us=start_us + _add_by_norm(storage_us, ctas_us, parameters["overlap_power"]),
+        total_us=start_us + add_by_norm(storage_us, ctas_us, parameters["overlap_power"]),
         flops=traits.flops * batch.rows * batch.columns,
         dram_bytes=moved_bytes,
     )
@@ -241,13 +242,6 @@ def _find_missed_share(batch: RowwiseBatch, hardware: OperatorHardware, paramete
         return compute_missed_share(_compute_footprint(batch) / kept_bytes)
     ratio = _compute_footprint(batch) / (parameters["gated_kept_factor"] * kept_bytes)
     return compute_missed_share(ratio ** parameters["gated_miss_power"])
-
-
-def _add_by_norm(a: Column, b: Column, power: float) -> Column:
-    """Return (a^power + b^power)^(1 / power), without overflow."""
-    larger, smaller = np.maximum(a, b), np.minimum(a, b)
-    total: Column = larger * (1.0 + (smaller / np.maximum(larger, 1e-300)) ** power) ** (1.0 / power)
-    return total
 
 
 FAMILY = OperatorFamily(
