@@ -150,7 +150,7 @@ def _answer_batch(
         answers.reasons[place] = "the model has no finite time for these sizes"
 
 
-def predict_operator(
+def predict(
     operator: str,
     *,
     gpu: str | Sequence[str],
