@@ -16,7 +16,7 @@ from analyzer.operators.synperf_features import KernelCategory
 from analyzer.text.errors import UsageError
 
 torch = pytest.importorskip("torch")
-FAST = SynperfOptions(epochs=25, batch_rows=32)
+FAST = SynperfOptions(epochs=15, batch_rows=32)
 
 
 def make_rows(n: int, noise: float) -> SynperfRows:

@@ -88,9 +88,7 @@ def choose_weights(batch: OperatorBatch) -> str:
 
 
 def _compute_footprint(batch: ElementwiseBatch) -> NDArray[np.float64]:
-    footprint: NDArray[np.float64] = (
-        (batch.inputs + 2.0) * batch.elements * batch.dtype.activation_bytes
-    )
+    footprint: NDArray[np.float64] = (batch.inputs + 2.0) * batch.elements * batch.dtype.activation_bytes
     return footprint
 
 

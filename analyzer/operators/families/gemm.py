@@ -166,8 +166,7 @@ def compute_terms(batch: ProductBatch, hardware: OperatorHardware, parameters: P
     missing = _find_missing_share(least, hardware, parameters["resident_limit"])
     dram_rate = hardware.dram_gbps * parameters["dram_share"] * 1e3
     dram_us = (once * missing + again) / dram_rate + parameters["dram_ramp_us"]
-    quantize_us = np.full(len(batch), parameters["module_us"])
-    quantize_us += 3.0 * batch.m * batch.k / dram_rate * parameters["module_share"]
+    quantize_us = parameters["module_us"] + _time_quantization(batch, hardware, parameters)
     launch_us = np.full(len(batch), parameters["launch_us"])
     norm = parameters["norm"]
     total = launch_us + quantize_us + (sm_us**norm + dram_us**norm) ** (1.0 / norm)
@@ -188,6 +187,15 @@ def compute_terms(batch: ProductBatch, hardware: OperatorHardware, parameters: P
         flops=2.0 * batch.batch * batch.m * batch.n * batch.k,
         dram_bytes=once,
     )
+
+
+def _time_quantization(batch: ProductBatch, hardware: OperatorHardware, parameters: Parameters) -> Column:
+    """Return the time in which a module reads the activations in BF16 and writes them narrow: L2 and DRAM."""
+    moved = parameters["module_share"] * 3.0 * batch.batch * batch.m * batch.k
+    lost = np.clip(2.0 * moved / hardware.l2_bytes - 1.0, 0.0, 1.0)
+    dram_rate = hardware.dram_gbps * parameters["dram_share"] * 1e3
+    time_us: Column = moved / (hardware.l2_gbps * 1e3) + moved * lost / dram_rate
+    return time_us
 
 
 def find_working_set(least: Matrix, hardware: OperatorHardware) -> Column:
@@ -301,7 +309,7 @@ FAMILY = OperatorFamily(
         FittedParameter("l2_share", 1.6, 0.2, 3.0),
         FittedParameter("dram_share", 0.78, 0.5, 1.0),
         FittedParameter("reread_share", 1.0, 0.0, 1.0),
-        FittedParameter("picojoules", 1.54, 0.4, 2.5),
+        FittedParameter("picojoules", 1.5, 0.9, 1.8),
         FittedParameter("ramp_cycles", 4800.0, 200.0, 8000.0),
         FittedParameter("round_cycles", 2000.0, 0.0, 8000.0),
         FittedParameter("dram_ramp_us", 1.3, 0.0, 4.0),

@@ -366,10 +366,11 @@ def compute_features(
 
 
 def choose_weights(batch: OperatorBatch) -> str:
-    """Return the set of weights: single products and the whole operator are learned apart."""
+    """Return the set of weights: single products and the whole operator are learned apart, FP16 with BF16."""
     assert isinstance(batch, MoeBatch)
     kind = "both" if batch.which is MoeProduct.BOTH else "product"
-    return f"moe-{kind}-{batch.dtype}"
+    dtype = DataType.BF16 if batch.dtype is DataType.FP16 else batch.dtype
+    return f"moe-{kind}-{dtype}"
 
 
 FAMILY = OperatorFamily(
