@@ -2,9 +2,9 @@
 
     python bench/hybrid_rows.py OUT.npz [--part production|measured] [--table built/cases.csv]
 
-Both parts are written to one file: the measured kernels of `bench/kernels` as far as they are built, and the
-rows of `bench/production_rows.py`. A part that cannot be had is left out, with a message. A run that is given an
-earlier file keeps its rows and adds what it lacks.
+Both parts are written to one file: the measured kernels of `bench/kernels` as far as they are built, and
+the rows of `bench/production_rows.py`. A part that cannot be had is left out, with a message. A run that is
+given an earlier file keeps its rows and adds what it lacks.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +61,7 @@ class HybridRows:
 
     def save(self, path: Path) -> None:
         """Write all columns to a file."""
-        arrays = {name: np.array(value) for name, value in vars(self).items()}
+        arrays: dict[str, Any] = {name: np.array(value) for name, value in vars(self).items()}
         beside = path.with_suffix(".partial.npz")
         np.savez(beside, names=np.array(FEATURE_NAMES), **arrays)
         beside.replace(path)

@@ -1,4 +1,4 @@
-"""Dimensionless features of attention: ratios of the reference's terms, waves, imbalance, fill of the tiles."""
+"""Dimensionless features of attention: ratios of terms, waves, imbalance, fill of the tiles."""
 
 import numpy as np
 from numpy.typing import NDArray

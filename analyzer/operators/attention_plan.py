@@ -1,13 +1,13 @@
 """How attention kernels cut their work into CTAs: query tiles, splits of the KV cache, steps over KV tiles.
 
-A request of q queries and kv keys is cut into tiles of `tile_q` query rows per KV head. With packing (grouped
-queries share their keys) a tile's rows are q · group rows, otherwise each query head has tiles of its own. A CTA
-walks over its keys in steps of KV_TILE keys; a causal tile stops at its last visible key. Where too few tiles
-fill the GPU, the keys are cut into chunks, chosen as the smallest that need at most two CTAs per SM, as
-FlashInfer's planner does (FlashInfer 0.4, include/flashinfer/attention/scheduler.cuh).
+A request of q queries and kv keys is cut into tiles of `tile_q` query rows. With packing, the queries of a
+group share their KV head's tiles (q · group rows in all); otherwise each query head has tiles of its own. A
+CTA walks over its keys in steps of KV_TILE keys; a causal tile stops at its last visible key. Where the tiles
+are too few to fill the GPU, the keys are cut into chunks: the smallest that need at most two CTAs per SM, as
+FlashInfer's planner chooses them (FlashInfer 0.4, include/flashinfer/attention/scheduler.cuh).
 
-Invariant: tasks, steps and bytes are sums over requests, so that equal requests can be merged first: a batch of
-2,048 equal decodes costs as much as one.
+Invariant: tasks, steps and bytes are sums over requests, so equal requests are merged first: a batch of 2,048
+equal decodes costs as much as one.
 
 Example: one decode of 1,024 keys, 8 heads sharing 1 KV head, 108 SMs: a tile of 16 rows holds the 8 queries;
 216 CTAs are allowed, but a chunk has 128 keys at least: 8 CTAs of 2 steps and a merge.
@@ -61,11 +61,11 @@ def merge_requests(q_lengths: RaggedLengths, kv_lengths: RaggedLengths) -> Reque
 
 
 class TilePolicy(Struct, frozen=True):
-    """How a kernel tiles, per row: rows of a tile, whether it packs grouped queries, whether it splits keys."""
+    """How a kernel tiles each row of a batch."""
 
-    tile_q: Column
-    packs: NDArray[np.bool_]
-    splits: NDArray[np.bool_]
+    tile_q: Column  # query rows of a tile
+    packs: NDArray[np.bool_]  # the queries of a group share tiles
+    splits: NDArray[np.bool_]  # keys are cut into chunks
 
 
 class AttentionPlan(Struct, frozen=True):
@@ -103,7 +103,9 @@ def plan_attention(
     chunks = np.ceil(requests.kv / chunk)
     prefix = np.maximum(requests.kv - requests.q, 0.0)
     # tile j < tiles - 1 ends at key prefix + (j + 1) · tile / group, the last one at kv
-    keys = tiles * prefix + tile / per_group * tiles * (tiles - 1.0) / 2.0 + np.minimum(requests.q, requests.kv)
+    keys = (
+        tiles * prefix + tile / per_group * tiles * (tiles - 1.0) / 2.0 + np.minimum(requests.q, requests.kv)
+    )
     ragged_steps = keys / KV_TILE + 0.5 * tiles * chunks
     steps = np.where(tiles * chunks == 1.0, np.ceil(requests.kv / KV_TILE), ragged_steps)
     pairs = requests.q * prefix + requests.q * (requests.q + 1.0) / 2.0
@@ -124,8 +126,8 @@ def _choose_chunks(
 ) -> Column:
     """Return per row the keys of a chunk: by bisection the fewest that need at most two CTAs per SM.
 
-    With n tiles of K keys in all and room for L, a chunk of c keys needs between K / c and K / c + n CTAs: so the
-    bisection starts between K / L and K / (L - n).
+    With n tiles of K keys in all and room for L CTAs, chunks of c keys need between K / c and K / c + n CTAs:
+    so the bisection starts between K / L and K / (L - n).
     """
     longest = requests.max_rows(requests.kv)
     all_tiles = requests.sum_rows(tiles)

@@ -4,16 +4,14 @@ The reference of rows of attention or MLA, from the plan of their CTAs (`attenti
 
     total = launch + ((busy^b + chain^b)^(p/b) + dram^p + l2^p)^(1/p) + merge + append
 
-busy: all KV-tile steps over all SMs. A step costs its two products at the sustained tensor rate plus a softmax
-whose exponentials it does not hide. chain: the longest task, whose CTA has an SM's sub-cores for itself but
-nothing that hides its latencies. dram: queries, keys, values and outputs once, less what stays in the L2
-between launches. l2: the keys that every query tile loads again. merge: the kernel that adds up split keys.
-append: the kernels that write new keys and values into the cache before a framework's prefill.
+busy: all KV-tile steps over all SMs. A step costs its two products at the sustained tensor rate, limited by
+power, plus a softmax whose exponentials it does not hide. chain: the longest task, which starts at once or,
+where there is more than a wave, late (`tail_share`); power does not limit few tasks, but nothing hides a lone
+task's latencies. dram: queries, keys, values and outputs once, less what stays in the L2 between launches.
+l2: the keys that every query tile loads again. merge: the kernel that adds up split keys. append: the kernels
+that write new keys and values into the cache before a framework's prefill.
 
-The sustained tensor rate is the peak, limited by power: warp-wide matrix instructions read operands from
-registers and need about twice the energy of warpgroup-wide ones.
-
-Example: one decode of 126 keys for two heads is a chain of two steps: a launch and twice the latency of a step.
+Example: one decode of 126 keys for two heads is a chain of two steps: a launch and twice a step's latency.
 """
 
 from enum import StrEnum
@@ -42,7 +40,7 @@ _PROCESS_NM = {
     "sm_120": 5.0,
 }
 _OTHER_PROCESS_NM = 4.5
-# Share of the tensor peak that warp-wide instructions reach where wider ones exist (hwdb/arch, warp_mma_share).
+# Share of the peak that warp-wide instructions reach where wider ones exist (hwdb/arch, warp_mma_share).
 _WARP_MMA_SHARE = {"sm_90": 0.625, "sm_100": 0.25, "sm_103": 0.25}
 # An L2 in two halves keeps lines that SMs of both sides read twice.
 _HALVED_L2 = frozenset({"sm_80", "sm_90", "sm_100", "sm_103"})
@@ -76,13 +74,19 @@ class AttentionWork(Struct, frozen=True):
 PARAMETERS = (
     FittedParameter("launch_us", 2.5, 1.0, 15.0),
     FittedParameter("task_cycles", 4000.0, 1000.0, 8000.0),  # before and after a task's first and last step
-    FittedParameter("issue_cycles", 4500.0, 500.0, 10000.0),  # of its SM that each task of dimension 128 occupies
-    FittedParameter("packed_issue_cycles", 4500.0, 500.0, 16000.0),  # the same, of a task with at most 64 rows
+    FittedParameter(
+        "issue_cycles", 4500.0, 500.0, 10000.0
+    ),  # of its SM that each task of dimension 128 occupies
+    FittedParameter(
+        "packed_issue_cycles", 4500.0, 500.0, 16000.0
+    ),  # the same, of a task with at most 64 rows
     FittedParameter("small_step_cycles", 1000.0, 300.0, 3000.0),  # latency of a step with a tile of 16 rows
     FittedParameter("wide_step_cycles", 100.0, 20.0, 1500.0),
     FittedParameter("slow_step_cycles", 6000.0, 500.0, 20000.0),  # latency on top, without prefetch
     FittedParameter("lone_factor", 1.7, 0.6, 2.2),  # a lone task's step over its share of a full SM's
-    FittedParameter("tail_share", 0.35, 0.0, 0.7),  # of the longest task, for which SMs wait on average at the end
+    FittedParameter(
+        "tail_share", 0.35, 0.0, 0.7
+    ),  # of the longest task, for which SMs wait on average at the end
     FittedParameter("balance_exponent", 5.0, 2.0, 8.0),
     FittedParameter("overlap_exponent", 2.2, 1.2, 5.0),
     FittedParameter("tensor_share", 0.95, 0.5, 1.0),
@@ -102,7 +106,9 @@ PARAMETERS = (
 TERM_NAMES = ("launch", "busy", "chain", "dram", "l2", "merge", "append")
 
 
-def compute_reference(work: AttentionWork, hardware: OperatorHardware, parameters: Parameters) -> ReferenceTerms:
+def compute_reference(
+    work: AttentionWork, hardware: OperatorHardware, parameters: Parameters
+) -> ReferenceTerms:
     """Return the analytic time of each row, in microseconds."""
     plan, requests = work.plan, work.requests
     us_per_cycle = 1.0 / hardware.boost_mhz
@@ -113,7 +119,9 @@ def compute_reference(work: AttentionWork, hardware: OperatorHardware, parameter
     missed = 1.0 / (1.0 + (kept / unique) ** parameters["cache_sharpness"])
     dram = unique * missed / (hardware.dram_gbps * 1e3 * parameters["dram_share"])
     queries = requests.sum_rows(requests.q) * work.heads * work.query_bytes
-    partial = 2.0 * plan.partial_rows * work.query_bytes  # float32 rows of half a query's and output's elements
+    partial = (
+        2.0 * plan.partial_rows * work.query_bytes
+    )  # float32 rows of half a query's and output's elements
     l2_gbps = hardware.l2_gbps * parameters["l2_share"]
     l2 = (plan.loaded_keys * work.key_bytes + queries + partial) / (l2_gbps * 1e3)
     merges = plan.partial_rows > 0.0
@@ -141,7 +149,10 @@ def compute_reference(work: AttentionWork, hardware: OperatorHardware, parameter
 def find_tensor_rates(
     hardware: OperatorHardware, dtype: DataType, instruction: MatrixInstruction, parameters: Parameters
 ) -> tuple[float, float]:
-    """Return the rate of matrix products in FLOP per microsecond: with all SMs busy, and with few (no power limit)."""
+    """Return the rate of matrix products in FLOP per microsecond: with all SMs busy, and with few of them.
+
+    Power limits the first; the second is what a few SMs would reach if all ran as they do.
+    """
     is_warp = instruction is MatrixInstruction.WARP
     share = _WARP_MMA_SHARE.get(hardware.architecture, 1.0) if is_warp else 1.0
     peak = hardware.find_peak_tflops(dtype) * 1e6 * share * parameters["tensor_share"]
@@ -162,11 +173,10 @@ def _compute_math_us(
     faster = _FASTER_EXPONENTIALS.get(hardware.architecture, 1.0)
     softmax = pairs / (EXPONENTIALS_PER_CYCLE * faster) * parameters["softmax_factor"]
     step, lone_step = (
-        pairs * work.flops_per_pair * hardware.sm_count * hardware.boost_mhz / rate + softmax for rate in rates
+        pairs * work.flops_per_pair * hardware.sm_count * hardware.boost_mhz / rate + softmax
+        for rate in rates
     )
-    latency = np.where(
-        plan.tile_q <= 16.0, parameters["small_step_cycles"], parameters["wide_step_cycles"]
-    )
+    latency = np.where(plan.tile_q <= 16.0, parameters["small_step_cycles"], parameters["wide_step_cycles"])
     issue = np.where(plan.tile_q <= 64.0, parameters["packed_issue_cycles"], parameters["issue_cycles"])
     issue = issue * (0.5 + 0.5 * work.flops_per_pair / _USUAL_FLOPS_PER_PAIR)
     latency = latency + work.slow_steps * parameters["slow_step_cycles"]
@@ -182,9 +192,7 @@ def _sum_unique_bytes(work: AttentionWork) -> Column:
     return keys + requests.sum_rows(requests.q) * work.heads * work.query_bytes
 
 
-def _compute_append_us(
-    work: AttentionWork, hardware: OperatorHardware, parameters: Parameters
-) -> Column:
+def _compute_append_us(work: AttentionWork, hardware: OperatorHardware, parameters: Parameters) -> Column:
     """Return the time of the kernels that write the new keys, 0 where there are none."""
     requests = work.requests
     new = requests.sum_rows(requests.q) * (

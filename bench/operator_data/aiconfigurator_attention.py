@@ -1,4 +1,4 @@
-"""Load the attention and MLA rows of aiconfigurator's database: kernels of serving frameworks, replayed in a graph.
+"""Load aiconfigurator's rows of attention and MLA: kernels of serving frameworks, replayed in a graph.
 
 Context rows are prefills without a prefix (q = kv = isl), generation rows decodes (q = 1, kv = isl + step) of
 `batch_size` equal requests. Rows with a sliding window are left out, because an operator has none. `dtype` is
@@ -8,6 +8,7 @@ is the type of the KV cache. Times are intervals of launches replayed in a CUDA 
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,6 +32,9 @@ NEWEST_OTHERWISE = "1.3.0rc20"
 MLA_NEWEST = {"a100_sxm": "1.0.0", "l40s": "1.0.0"}
 DATA_TYPES = {DataType.BF16: "bfloat16", DataType.FP8: "fp8"}
 LATENT_DIM, ROPE_DIM = 512.0, 64.0
+# SGLang's shortest prefill on H100 takes 10 us between launches, FlashInfer's shortest kernel on H800 less
+# than 6: the kernels that write the cache take the difference (assumed to be the same for all rows).
+CACHE_WRITE_US = 5.0
 
 
 def load_attention(data: Path, dtype: DataType, *, seed: int = 0, limit: int = 0) -> list[MeasuredBatch]:
@@ -58,20 +62,55 @@ def load_attention(data: Path, dtype: DataType, *, seed: int = 0, limit: int = 0
 def load_named_kernels(data: Path, *, seed: int = 0, limit: int = 0) -> list[MeasuredBatch]:
     """Return what generic rows teach the named kinds, bf16: FlashInfer on L40S, FlashAttention-3 on H100.
 
-    Both are SGLang's. Kept are prefills and, of FlashInfer, decodes that it computes on tensor cores (at least
-    four query heads per KV head), where the KV cache that a row also writes is small beside the attention.
+    Both are SGLang's. Kept are rows of at least four query heads per KV head: FlashInfer's decode computes
+    them on tensor cores, and the cache that a prefill also writes is small beside the attention. Of
+    FlashAttention-3 only prefills of 512 tokens and more are kept, less CACHE_WRITE_US.
     """
     context, generation = (
         _where(_read(data / f"{name}_attention_perf.parquet"), fw="sglang", kv_cache_dtype="bfloat16")
         for name in ("context", "generation")
     )
-    fa2 = [_where(table, gpu="l40s", kernel_source="flashinfer") for table in (context, generation)]
-    fa3 = _where(context, gpu="h100_sxm", kernel_source="fa3")
-    named = (
-        ("l40s", AttentionKind.FA2_PAGED, [_sample(_keep_grouped(table), seed, limit) for table in fa2]),
-        ("h100-sxm", AttentionKind.FA3_PAGED, [_sample(_keep_grouped(fa3), seed, limit)]),
-    )
-    return [_make_attention(gpu, DataType.BF16, kind, pa.concat_tables(tables)) for gpu, kind, tables in named]
+    fa2 = [
+        _keep_grouped(_where(table, gpu="l40s", kernel_source="flashinfer"))
+        for table in (context, generation)
+    ]
+    fa3 = _keep_grouped(_where(context, gpu="h100_sxm", kernel_source="fa3", attn_dtype="bfloat16"))
+    fa3 = fa3.filter(pc.greater_equal(fa3["isl"], 512))
+    taught = pa.concat_tables([_sample(table, seed, limit) for table in fa2])
+    hopper = _make_attention("h100-sxm", DataType.BF16, AttentionKind.FA3_PAGED, _sample(fa3, seed, limit))
+    return [
+        _make_attention("l40s", DataType.BF16, AttentionKind.FA2_PAGED, taught),
+        msgspec.structs.replace(hopper, time_us=hopper.time_us - CACHE_WRITE_US),
+    ]
+
+
+def compare_sources(data: Path) -> list[tuple[str, ...]]:
+    """Return how bf16 times of other frameworks and versions compare with those that teach, on equal rows.
+
+    A row: GPU, phase, framework and version, equal rows, median, 10th and 90th percentile of the ratio.
+    """
+    found = []
+    for phase in ("context", "generation"):
+        table = _where(_read(data / f"{phase}_attention_perf.parquet"), kv_cache_dtype="bfloat16")
+        table = _where(table, attn_dtype="bfloat16")
+        for gpu in GPU_KEYS:
+            of_gpu = _where(table, gpu=gpu)
+            taught = _index_times(_choose(of_gpu, gpu, NEWEST.get(gpu, NEWEST_OTHERWISE)))
+            sources = sorted(set(zip(of_gpu["fw"].to_pylist(), of_gpu["ver"].to_pylist(), strict=True)))
+            for framework, version in sources:
+                times = _index_times(_where(of_gpu, fw=framework, ver=version))
+                ratios = [time_us / taught[key] for key, time_us in times.items() if key in taught]
+                if ratios:
+                    cells = (f"{value:.2f}" for value in np.quantile(ratios, (0.5, 0.1, 0.9)))
+                    found.append((gpu, phase, f"{framework} {version}", str(len(ratios)), *cells))
+    return found
+
+
+def _index_times(table: pa.Table) -> dict[tuple[int, ...], float]:
+    """Return latencies by batch, lengths and heads."""
+    names = ("batch_size", "isl", "step", "num_heads", "num_key_value_heads", "head_dim")
+    keys = zip(*(table[name].to_pylist() for name in names), strict=True)
+    return dict(zip(keys, table["latency"].to_pylist(), strict=True))
 
 
 def _keep_grouped(table: pa.Table) -> pa.Table:
@@ -174,7 +213,7 @@ def _repeat_lengths(table: pa.Table) -> tuple[RaggedLengths, RaggedLengths]:
     """Return query and KV lengths of `batch_size` equal requests per row."""
     counts = _column(table, "batch_size").astype(np.int64)
     isl, step = _column(table, "isl"), _column(table, "step")
-    is_decode = np.array([str(name).startswith("gen") or "generation" in str(name) for name in table["op_name"].to_pylist()])
+    is_decode = np.array(["generation" in name for name in table["op_name"].to_pylist()])
     q = np.where(is_decode, 1.0, isl)
     offsets = np.concatenate(([0], np.cumsum(counts)))
     return RaggedLengths(np.repeat(q, counts), offsets), RaggedLengths(np.repeat(isl + step, counts), offsets)

@@ -22,7 +22,7 @@ GPU_KEYS = {
 
 
 def load(data: Path) -> list[MeasuredBatch]:
-    """Return the rows of `rows/attention.csv` under `data` (the folder `pipeweave`), a batch per GPU and kind.
+    """Return `rows/attention.csv` under `data` (the folder `pipeweave`), a batch per GPU and kind.
 
     Times are kernel durations of the PyTorch profiler in microseconds. A shape key is one head layout.
     """

@@ -26,6 +26,7 @@ from analyzer.models.interface import ModelInput, Stall
 from analyzer.models.miss_rates import count_unique_copied_bytes, find_l2_retained_share
 from analyzer.models.model_result import ModelResult
 
+Row = NDArray[np.float64]
 STALLS = tuple(Stall)
 # Names of bounds as `sm` gives them; what else it gives is the busiest pipe.
 _ATOMICS_BOUND, _LOAD_STORE_BOUND, _REGISTER_PORTS_BOUND = "atomics", "load/store path", "register ports"
@@ -64,7 +65,7 @@ FEATURE_NAMES = (
 )
 
 
-def compute_features(result: ModelResult) -> NDArray[np.float64]:
+def compute_features(result: ModelResult) -> Row:
     """Return the row of a launch that `sm` simulated, in order of `FEATURE_NAMES`."""
     model_input, prediction = result.model_input, result.prediction
     values = (

@@ -1,10 +1,11 @@
 """Attention: FlashInfer's FA2 and FA3, and what a serving framework picks (`generic`).
 
 FA2 packs the queries that share keys, splits keys where tiles are few, and is written with warp-wide matrix
-instructions on every architecture. FA3 (Hopper) has one persistent CTA per SM that walks over tiles of one query
-head, longest first, and never splits keys. `generic` packs and splits decodes, and tiles prefills per query
-head; kernels before its prefill write the new keys into the cache. Beyond 32 query heads per KV head its decode
-falls back to a kernel that reads the keys for each query head anew (TensorRT-LLM 1.0 to 1.3, all GPUs measured).
+instructions on every architecture. FA3 (Hopper) has one persistent CTA per SM, which walks over tiles of one
+query head, longest first, and never splits keys. `generic` is TensorRT-LLM's: it packs and splits decodes and
+tiles prefills per query head; kernels before its prefill write the new keys into the cache. Beyond 32 query
+heads per KV head its decode is a kernel that reads the keys for each query head anew (versions 1.0 to 1.3, on
+all GPUs measured).
 """
 
 import numpy as np
@@ -27,7 +28,7 @@ from analyzer.operators.attention_terms import (
 from analyzer.operators.batches import AttentionBatch, OperatorBatch
 from analyzer.operators.family import OperatorFamily, Parameters, ReferenceTerms
 from analyzer.operators.hardware_figures import OperatorHardware
-from analyzer.operators.names import AttentionKind, DataType, Operator
+from analyzer.operators.names import AttentionKind, Operator
 
 SPECULATIVE_QUERIES = 8.0  # as many queries per request still count as a decode
 WIDEST_PACKED_GROUP = 32.0  # query heads per KV head beyond which a framework's decode kernel packs no heads

@@ -1,8 +1,8 @@
 """Multi-head latent attention of DeepSeek's models.
 
-A decode works on the latent cache itself: all heads share one KV head of latent_dim + rope_dim elements, whose
-first latent_dim are the values too, so heads are packed as one group. A prefill works on keys and values that
-were expanded per head before, of 128 + rope_dim and 128 elements, and writes the latent cache first.
+A decode works on the latent cache itself: all heads share one KV head of latent_dim + rope_dim elements, the
+first latent_dim of which are the values too, so heads are packed as one group. A prefill works on keys and
+values that were expanded per head before, of 128 + rope_dim and 128 elements, and writes the latent cache.
 """
 
 import numpy as np
