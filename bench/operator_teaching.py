@@ -86,11 +86,12 @@ _PRODUCTS = LearningOptions(
     min_leaf_rows=10,
     n_perceptrons=2,
     hidden=(128, 128),
-    n_steps=6000,
+    n_steps=5000,
     batch_rows=512,
     weight_decay=1e-3,
     transfer_trees=200,
     transfer_depth=5,
+    n_folds=3,
     leaves_out="architecture",
 )
 _SCALED = LearningOptions(min_leaf_rows=10, n_perceptrons=2, n_steps=4000, batch_rows=256)
