@@ -215,9 +215,10 @@ def _count_wave_cycles(batch: RowwiseBatch, geometry: _Geometry, parameters: Par
     row_bytes = traits.moved * batch.columns * batch.dtype.activation_bytes
     cta_cycles = row_bytes / parameters[f"{kind}_cta_bytes_per_cycle"]
     if traits.is_gated:
-        # measured on all GPUs: a second pass that some warps of the CTA skip costs more than its bytes,
-        # a third and further ones do not
-        cta_cycles = cta_cycles * (1.0 + parameters["second_pass_penalty"] * (geometry.passes == 2.0))
+        # measured on all GPUs: a second pass that only some warps of the CTA make costs more than its bytes,
+        # the more the fuller it is; a third and further ones do not
+        second = np.sqrt(np.clip(2.0 * geometry.pass_filling - 1.0, 0.0, 1.0)) * (geometry.passes == 2.0)
+        cta_cycles = cta_cycles * (1.0 + parameters["second_pass_penalty"] * second)
     else:
         cta_cycles = cta_cycles + parameters["norm_cta_cycles"]
     waves = geometry.waves
