@@ -107,7 +107,7 @@ def _choose_policy(batch: AttentionBatch, requests: Requests, architecture: str)
     wide = np.where(mean_q <= 64.0, 64.0, wide)
     splits = is_decode
     if architecture in _UNSPLIT_FP8 and batch.dtype.activation_bytes < 2.0:
-        splits = is_decode & ((group == 1.0) | ~packs)
+        splits = is_decode & (group == 1.0)
     return TilePolicy(np.where(packs, packed, np.where(is_decode, 16.0, wide)), packs, splits)
 
 
