@@ -26,6 +26,8 @@ from operator_data import (
     pipeweave_rows,
     pipeweave_scaled_mm,
 )
+from operator_teaching import AICONFIGURATOR, NEUSIGHT, TEACHINGS
+from operator_teaching import PIPEWEAVE as PIPEWEAVE_ROWS
 
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.learning.linear import fit_lines
@@ -37,12 +39,13 @@ from analyzer.learning.synperf import (
     learn_category,
     learn_network,
     read_figures,
+    write_category,
 )
 from analyzer.learning.tile_trees import ProfiledTiles, learn_tile_tree
-from analyzer.models.operators.linear import name_operator, predict_with_lines
+from analyzer.models.operators.linear import name_operator, predict_with_lines, save_lines
 from analyzer.models.operators.nearest import copy_measured
 from analyzer.models.operators.roofline import compute_roofline_us
-from analyzer.models.operators.synperf import UNDERPERFORMING_GAP, save_synperf
+from analyzer.models.operators.synperf import UNDERPERFORMING_GAP
 from analyzer.operators.batches import Column, MoeBatch, ProductBatch
 from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.measured import MeasuredBatch, Timing
@@ -61,8 +64,8 @@ WEIGHTS = ROOT / "hwdb" / "weights"
 TILES = ROOT / "hwdb" / "tiles" / "cublas-fp32.json"
 MODELS = ("SynPerf", "linear", "roofline", "nearest")
 SEED = 0
-FEW = SynperfOptions(epochs=600, patience=150, batch_rows=64, weight_decay=1e-2)  # hundreds of rows
-MANY = SynperfOptions(epochs=120, patience=40)  # tens of thousands
+FEW = SynperfOptions(epochs=300, patience=100, batch_rows=64, weight_decay=1e-2)  # hundreds of rows
+MANY = SynperfOptions(epochs=120, patience=40, batch_rows=512)  # tens of thousands
 MANY_GPUS = SynperfOptions(epochs=40, patience=40, batch_rows=512)
 GEMM_ROWS_PER_GPU = 8_000
 FP32_ROWS_PER_BATCH = 4_000
@@ -95,6 +98,8 @@ AUTHORS: Mapping[KernelCategory, Mapping[str, float]] = {
         "rtx-6000-ada": 16.4,
     },
 }
+
+PROVENANCE = {KernelCategory.GEMM: AICONFIGURATOR, KernelCategory.GEMM_FP32: NEUSIGHT}
 
 Errors = dict[str, Column]  # by model: |predicted / measured - 1|, NaN where a model has no prediction
 Mask = NDArray[np.bool_]
@@ -268,7 +273,7 @@ def load_category(category: KernelCategory) -> list[MeasuredBatch]:
         KernelCategory.RMSNORM: lambda: keep(Operator.FUSED_ADD_RMSNORM),
         KernelCategory.SILU_MUL: lambda: keep(Operator.SILU_MUL),
         KernelCategory.ATTENTION: lambda: pipeweave_attention.load(PIPEWEAVE),
-        KernelCategory.MOE: lambda: pipeweave_moe.load_teaching(PIPEWEAVE),
+        KernelCategory.MOE: lambda: pipeweave_moe.load_teaching(DATA),
         KernelCategory.GEMM: load_bf16_products,
         KernelCategory.GEMM_FP32: load_fp32_products,
     }
@@ -363,7 +368,7 @@ def collect_ceiling_rows() -> SynperfRows:
     products, in both, so that a better configuration shows as a higher efficiency of the same work.
     """
     parts = [collect_rows([part], KernelCategory.MOE) for part in load_category(KernelCategory.MOE)]
-    for tuned in pipeweave_moe.load_tuned(PIPEWEAVE):
+    for tuned in pipeweave_moe.load_tuned(DATA):
         best = MeasuredBatch(
             pipeweave_moe.DATASET,
             tuned.gpu,
@@ -380,7 +385,7 @@ def collect_ceiling_rows() -> SynperfRows:
 
 def read_underperforming(listed: Sequence[Mapping[str, str]]) -> tuple[MoeBatch, Column, Column, Column]:
     """Return the points, their efficiency, the authors' ceiling, and the efficiency after the sweep."""
-    template = pipeweave_moe.load_sample(PIPEWEAVE)[0].batch
+    template = pipeweave_moe.load_sample(DATA)[0].batch
     assert isinstance(template, MoeBatch)
     shape = {
         field: np.array([float(row[name]) for row in listed])
@@ -398,7 +403,7 @@ def read_underperforming(listed: Sequence[Mapping[str, str]]) -> tuple[MoeBatch,
 def read_moe_figures(gpu: str) -> PipeFigures:
     """Return the figures of a GPU of the sweeps."""
     key = pipeweave_moe.GPU_KEYS[gpu]
-    part = next(part for part in pipeweave_moe.load_sample(PIPEWEAVE) if part.gpu == key)
+    part = next(part for part in pipeweave_moe.load_sample(DATA) if part.gpu == key)
     return read_figures(part)
 
 
@@ -409,11 +414,13 @@ def write_weights(names: Sequence[str]) -> None:
         KernelCategory.GEMM: MANY_GPUS,
         KernelCategory.GEMM_FP32: MANY_GPUS,
     }
+    if not names or "linear" in names:
+        write_lines()
     for category in KernelCategory:
         if names and category.value not in names:
             continue
         weights = learn_category(load_category(category), category, options.get(category, FEW))
-        save_synperf(weights, WEIGHTS / f"synperf-{category.value}.safetensors")
+        write_category(weights, WEIGHTS, options.get(category, FEW), PROVENANCE.get(category, PIPEWEAVE_ROWS))
         print(
             category.value,
             weights.card.n_rows,
@@ -421,6 +428,19 @@ def write_weights(names: Sequence[str]) -> None:
             weights.card.unseen_interval,
             flush=True,
         )
+
+
+def write_lines() -> None:
+    """Fit the lines of `--model linear` to all rows that teach, and write them to hwdb/weights."""
+    measured = [batch for teaching in TEACHINGS for batch in teaching.load()]
+    taught = {(part.dataset, name_operator(part.batch)) for part in measured}
+    for category in KernelCategory:
+        parts = load_category(category)
+        measured += [part for part in parts if (part.dataset, name_operator(part.batch)) not in taught]
+    lines = fit_lines(measured)
+    save_lines(lines, WEIGHTS / "linear.safetensors")
+    for name, of_operator in sorted(lines.items()):
+        print(name, [line.gpu for line in of_operator.lines], of_operator.unseen_log_interval, flush=True)
 
 
 def main() -> None:

@@ -31,13 +31,40 @@ INPUTS = {
     **dict.fromkeys(("addu", "mulu", "powu", "divu", "relu", "gelu", "tanh"), 1.0),
 }
 
+_HOST_BOUND = 1.6  # times a batch's shortest time: rows below it tell of the host, not of the GPU
+_HOST_BOUND_PART = 8  # of `most_rows` such rows, one in so many
+_SHORTEST_QUANTILE = 0.02
+
 Table = dict[str, NDArray[Any]]
+
+
+def load_teaching(folder: Path = FOLDER, most_rows: int = 700) -> list[MeasuredBatch]:
+    """Return rows of both tables that teach: of the large one at most so many per batch, few host-bound ones.
+
+    The large table has small shapes only, so that the other one teaches too; each shape key stays on one side
+    of a split.
+    """
+    random = np.random.default_rng(0)
+    return [_thin(batch, most_rows, random) for batch in load_rows(TEACHING, folder)] + load_rows(
+        JUDGING, folder
+    )
+
+
+def _thin(batch: MeasuredBatch, most_rows: int, random: np.random.Generator) -> MeasuredBatch:
+    is_host_bound = batch.time_us < _HOST_BOUND * np.quantile(batch.time_us, _SHORTEST_QUANTILE)
+    parts = []
+    for where, most in ((~is_host_bound, most_rows), (is_host_bound, most_rows // _HOST_BOUND_PART)):
+        rows = np.flatnonzero(where)
+        parts.append(random.choice(rows, min(len(rows), most), replace=False))
+    return batch.select(np.sort(np.concatenate(parts)))
 
 
 def load_rows(name: str, folder: Path = FOLDER) -> list[MeasuredBatch]:
     """Return one batch per operator, number of inputs and GPU of a table; a shape key is one (B, H)."""
     table = _read_table(folder / f"{name}.parquet")
-    operators = [((label,), operator) for label, operator in _ROWWISE.items()]
+    operators: list[tuple[tuple[str, ...], Operator]] = [
+        ((label,), operator) for label, operator in _ROWWISE.items()
+    ]
     for inputs in (1.0, 2.0):
         labels = tuple(label for label, count in INPUTS.items() if count == inputs)
         operators.append((labels, Operator.ELEMENTWISE))

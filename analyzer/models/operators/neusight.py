@@ -66,9 +66,7 @@ def predict(batch: OperatorBatch, gpu: Gpu, form: NeuSightForm = NeuSightForm.PA
     return _make_prediction(time_us, basis, batch.dtype is DataType.FP32)
 
 
-def predict_neusight_us(
-    batch: TiledBatch, hardware: OperatorHardware, weights: NeuSightWeights
-) -> Column:
+def predict_neusight_us(batch: TiledBatch, hardware: OperatorHardware, weights: NeuSightWeights) -> Column:
     """Return the latency of each row in microseconds by the weights of its family (1 to 8)."""
     tiles = choose_tiles(weights.tiles, describe_shapes(batch), hardware)
     return predict_work_us(cut_tiles(batch, tiles), hardware, batch.dtype, weights.network)

@@ -166,8 +166,7 @@ def compute_terms(batch: ProductBatch, hardware: OperatorHardware, parameters: P
     missing = _find_missing_share(least, hardware, parameters["resident_limit"])
     dram_rate = hardware.dram_gbps * parameters["dram_share"] * 1e3
     dram_us = (once * missing + again) / dram_rate + parameters["dram_ramp_us"]
-    quantize_us = np.full(len(batch), parameters["module_us"])
-    quantize_us += 3.0 * batch.m * batch.k / dram_rate * parameters["module_share"]
+    quantize_us = parameters["module_us"] + _time_quantization(batch, hardware, parameters)
     launch_us = np.full(len(batch), parameters["launch_us"])
     norm = parameters["norm"]
     total = launch_us + quantize_us + (sm_us**norm + dram_us**norm) ** (1.0 / norm)
@@ -190,6 +189,15 @@ def compute_terms(batch: ProductBatch, hardware: OperatorHardware, parameters: P
     )
 
 
+def _time_quantization(batch: ProductBatch, hardware: OperatorHardware, parameters: Parameters) -> Column:
+    """Return the time in which a module reads the activations in BF16 and writes them narrow: L2 and DRAM."""
+    moved = parameters["module_share"] * 3.0 * batch.batch * batch.m * batch.k
+    lost = np.clip(2.0 * moved / hardware.l2_bytes - 1.0, 0.0, 1.0)
+    dram_rate = hardware.dram_gbps * parameters["dram_share"] * 1e3
+    time_us: Column = moved / (hardware.l2_gbps * 1e3) + moved * lost / dram_rate
+    return time_us
+
+
 def find_working_set(least: Matrix, hardware: OperatorHardware) -> Column:
     """Return the bytes that pass between two uses of the same weights.
 
@@ -197,7 +205,8 @@ def find_working_set(least: Matrix, hardware: OperatorHardware) -> Column:
     stay resident and those whose copies fill it exactly, as 4096 x 6144 of bf16 on 96 MiB, too.
     """
     copies = np.clip(np.ceil(hardware.l2_bytes / least[1]), 1.0, 5.0)
-    return copies * least[1] + least[0] + least[2]
+    passed: Column = copies * least[1] + least[0] + least[2]
+    return passed
 
 
 def _find_missing_share(least: Matrix, hardware: OperatorHardware, limit: float) -> Column:
@@ -220,7 +229,8 @@ def _count_reread_bytes(plan: TilePlan, least: Matrix, hardware: OperatorHardwar
     operands = least[0] + least[1]
     missing = np.clip(1.0 - hardware.l2_bytes / np.maximum(operands, 1.0), 0.0, 1.0)
     wave_loads = plan.loads_bytes / np.sqrt(np.minimum(hardware.sm_count, plan.tiles))
-    return missing * np.maximum(wave_loads - operands, 0.0)
+    again: Column = missing * np.maximum(wave_loads - operands, 0.0)
+    return again
 
 
 def compute_features(batch: ProductBatch, hardware: OperatorHardware, terms: ReferenceTerms) -> Matrix:
@@ -301,7 +311,7 @@ FAMILY = OperatorFamily(
         FittedParameter("l2_share", 1.6, 0.2, 3.0),
         FittedParameter("dram_share", 0.78, 0.5, 1.0),
         FittedParameter("reread_share", 1.0, 0.0, 1.0),
-        FittedParameter("picojoules", 1.54, 0.4, 2.5),
+        FittedParameter("picojoules", 1.5, 0.9, 1.8),
         FittedParameter("ramp_cycles", 4800.0, 200.0, 8000.0),
         FittedParameter("round_cycles", 2000.0, 0.0, 8000.0),
         FittedParameter("dram_ramp_us", 1.3, 0.0, 4.0),

@@ -122,10 +122,7 @@ def compute_terms(batch: RowwiseBatch, hardware: OperatorHardware, parameters: P
     missed = _find_missed_share(batch, hardware, parameters)
     start_us = np.full(
         len(batch),
-        (
-            parameters[f"{kind}_start_cycles"]
-            + parameters["start_l2_latencies"] * hardware.l2_latency_cycles
-        )
+        (parameters[f"{kind}_start_cycles"] + parameters["start_l2_latencies"] * hardware.l2_latency_cycles)
         / cycles_per_us,
     )
     dram_us = missed * moved_bytes / (hardware.sustained_dram_gbps * 1e3 * parameters[f"{kind}_dram_share"])
@@ -237,9 +234,7 @@ def _compute_footprint(batch: RowwiseBatch) -> Column:
     return footprint
 
 
-def _find_missed_share(
-    batch: RowwiseBatch, hardware: OperatorHardware, parameters: Parameters
-) -> Column:
+def _find_missed_share(batch: RowwiseBatch, hardware: OperatorHardware, parameters: Parameters) -> Column:
     """Return the share of the moved bytes that has to come from or go to DRAM."""
     name = "kept_share_partitioned" if hardware.l2_partitions > 1.0 else "kept_share"
     kept_bytes = parameters[name] * hardware.l2_bytes

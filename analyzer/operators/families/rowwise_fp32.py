@@ -7,8 +7,8 @@ What is read again comes from the L1 while the rows of an SM's resident CTAs fit
     missed share of further reads = 1 / (1 + (k · L1 / bytes of the resident rows)^s)
 
     layer norm of 16384 columns on A100: 16 CTAs x 64 KiB = 1 MiB of 192 KiB: read twice from DRAM, two thirds
-    of the bandwidth that a copy reaches, .58 of the datasheet's (measured .58). Of 2048 columns: 128 KiB, read
-    once, .85 (measured .85).
+    of the bandwidth that a copy reaches, .58 of the datasheet's (measured .58). Of 2048 columns: 128 KiB,
+    read once, .85 (measured .85).
 
 Invariant: time = |host, start + |dram, l2, waves, dispatch||, each |.| a p-norm; for a large batch it is
 linear in the rows.
@@ -88,9 +88,7 @@ def compute_terms(batch: RowwiseBatch, hardware: OperatorHardware, parameters: P
     share = parameters["hbm_share" if hardware.has_hbm else "gddr_share"]
     dram_us = missed * (2.0 + again) * tensor_bytes / (hardware.dram_gbps * 1e3 * share)
     l2_us = (2.0 + again) * tensor_bytes / (hardware.l2_copy_gbps * 1e3 * parameters["l2_share"])
-    cta_cycles = (
-        parameters[f"{kind}_cta_cycles"] + layout.reads * layout.passes * parameters["pass_cycles"]
-    )
+    cta_cycles = parameters[f"{kind}_cta_cycles"] + layout.reads * layout.passes * parameters["pass_cycles"]
     waves_us = np.maximum(layout.waves, 1.0) * cta_cycles / hardware.boost_mhz
     host_us = np.full(len(batch), parameters[f"{kind}_host_us"])
     start_us = np.full(len(batch), parameters["start_us"])
