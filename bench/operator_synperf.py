@@ -273,7 +273,7 @@ def load_category(category: KernelCategory) -> list[MeasuredBatch]:
         KernelCategory.RMSNORM: lambda: keep(Operator.FUSED_ADD_RMSNORM),
         KernelCategory.SILU_MUL: lambda: keep(Operator.SILU_MUL),
         KernelCategory.ATTENTION: lambda: pipeweave_attention.load(PIPEWEAVE),
-        KernelCategory.MOE: lambda: pipeweave_moe.load_teaching(PIPEWEAVE),
+        KernelCategory.MOE: lambda: pipeweave_moe.load_teaching(DATA),
         KernelCategory.GEMM: load_bf16_products,
         KernelCategory.GEMM_FP32: load_fp32_products,
     }
@@ -368,7 +368,7 @@ def collect_ceiling_rows() -> SynperfRows:
     products, in both, so that a better configuration shows as a higher efficiency of the same work.
     """
     parts = [collect_rows([part], KernelCategory.MOE) for part in load_category(KernelCategory.MOE)]
-    for tuned in pipeweave_moe.load_tuned(PIPEWEAVE):
+    for tuned in pipeweave_moe.load_tuned(DATA):
         best = MeasuredBatch(
             pipeweave_moe.DATASET,
             tuned.gpu,
@@ -385,7 +385,7 @@ def collect_ceiling_rows() -> SynperfRows:
 
 def read_underperforming(listed: Sequence[Mapping[str, str]]) -> tuple[MoeBatch, Column, Column, Column]:
     """Return the points, their efficiency, the authors' ceiling, and the efficiency after the sweep."""
-    template = pipeweave_moe.load_sample(PIPEWEAVE)[0].batch
+    template = pipeweave_moe.load_sample(DATA)[0].batch
     assert isinstance(template, MoeBatch)
     shape = {
         field: np.array([float(row[name]) for row in listed])
@@ -403,7 +403,7 @@ def read_underperforming(listed: Sequence[Mapping[str, str]]) -> tuple[MoeBatch,
 def read_moe_figures(gpu: str) -> PipeFigures:
     """Return the figures of a GPU of the sweeps."""
     key = pipeweave_moe.GPU_KEYS[gpu]
-    part = next(part for part in pipeweave_moe.load_sample(PIPEWEAVE) if part.gpu == key)
+    part = next(part for part in pipeweave_moe.load_sample(DATA) if part.gpu == key)
     return read_figures(part)
 
 

@@ -67,6 +67,7 @@ class Limit(StrEnum):
     ATOMICS = "atomics"  # said by the name
     LAUNCH = "launch"  # the launch floor of one of the GPUs hides the body
     UNKNOWN = "unknown"  # nobody counted bytes
+    CODE = "code"  # what the static model says
 
 
 class TransferEstimate(Struct, frozen=True):

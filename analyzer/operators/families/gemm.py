@@ -205,7 +205,8 @@ def find_working_set(least: Matrix, hardware: OperatorHardware) -> Column:
     stay resident and those whose copies fill it exactly, as 4096 x 6144 of bf16 on 96 MiB, too.
     """
     copies = np.clip(np.ceil(hardware.l2_bytes / least[1]), 1.0, 5.0)
-    return copies * least[1] + least[0] + least[2]
+    passed: Column = copies * least[1] + least[0] + least[2]
+    return passed
 
 
 def _find_missing_share(least: Matrix, hardware: OperatorHardware, limit: float) -> Column:
@@ -228,7 +229,8 @@ def _count_reread_bytes(plan: TilePlan, least: Matrix, hardware: OperatorHardwar
     operands = least[0] + least[1]
     missing = np.clip(1.0 - hardware.l2_bytes / np.maximum(operands, 1.0), 0.0, 1.0)
     wave_loads = plan.loads_bytes / np.sqrt(np.minimum(hardware.sm_count, plan.tiles))
-    return missing * np.maximum(wave_loads - operands, 0.0)
+    again: Column = missing * np.maximum(wave_loads - operands, 0.0)
+    return again
 
 
 def compute_features(batch: ProductBatch, hardware: OperatorHardware, terms: ReferenceTerms) -> Matrix:
