@@ -5,6 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct
 from operator_data.collectives import load_pipeweave
+from operator_data.neusight_products import load_teaching as load_fp32_products
 from operator_data.pipeweave_moe import load_teaching
 from operator_data.pipeweave_rows import load_rows
 
@@ -36,6 +37,13 @@ class Teaching(Struct, frozen=True):
 _FEW = LearningOptions(
     n_trees=150, tree_depth=3, min_leaf_rows=8, n_perceptrons=4, hidden=(32,), n_steps=1500, n_folds=5
 )
+_FP32_PRODUCTS = LearningOptions(
+    n_trees=300,
+    min_leaf_rows=10,
+    n_perceptrons=0,
+    transfer_trees=80,
+    n_folds=3,
+)
 TEACHINGS: tuple[Teaching, ...] = (
     Teaching("rows", ("rowwise",), load_rows, _FEW, PIPEWEAVE),
     Teaching("moe", ("moe",), lambda: load_teaching(DATA), _FEW, PIPEWEAVE),
@@ -43,4 +51,5 @@ TEACHINGS: tuple[Teaching, ...] = (
         "all_reduce", ("collective",), lambda: load_pipeweave(DATA, Operator.ALL_REDUCE), _FEW, PIPEWEAVE
     ),
     Teaching("send_recv", ("collective",), lambda: load_pipeweave(DATA, Operator.SEND_RECV), _FEW, PIPEWEAVE),
+    Teaching("fp32_product", ("fp32_product",), load_fp32_products, _FP32_PRODUCTS, NEUSIGHT),
 )
