@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 from analyzer.version import __version__
 
 if TYPE_CHECKING:
+    from analyzer.evaluation.calibrating import calibrate
     from analyzer.evaluation.transfer import transfer
     from analyzer.evaluation.validation import validate
     from analyzer.hardware.gpu_database import load_gpu
     from analyzer.ir.module import Kernel, Module
     from analyzer.pipeline import Launch, Options, Program, analyze, load
+    from analyzer.pipeline.operator_prediction import predict
     from analyzer.pipeline.whatif import whatif
     from analyzer.report import read_report
     from analyzer.report.analyze_schema import Report
@@ -30,6 +32,7 @@ _MODULES_BY_NAME = {
     "load": "analyzer.pipeline",
     "validate": "analyzer.evaluation.validation",
     "transfer": "analyzer.evaluation.transfer",
+    "calibrate": "analyzer.evaluation.calibrating",
     "whatif": "analyzer.pipeline.whatif",
     "predict": "analyzer.pipeline.operator_prediction",
     "load_gpu": "analyzer.hardware.gpu_database",
@@ -55,8 +58,10 @@ __all__ = [
     "WarplensError",
     "__version__",
     "analyze",
+    "calibrate",
     "load",
     "load_gpu",
+    "predict",
     "read_report",
     "transfer",
     "validate",

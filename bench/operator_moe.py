@@ -1,11 +1,10 @@
-"""Judge predictions of SGLang's fused mixture of experts; learn the weights that ship.
+"""Judge predictions of SGLang's fused mixture of experts on rows that taught nothing.
 
-    python bench/operator_moe.py product      SynPerf's own rows: the first product, each GPU left out in turn
-    python bench/operator_moe.py tuned        the same kernel under written-out configurations, nothing learned
+    python bench/operator_moe.py product      SynPerf's own rows of the first product, each GPU left out
+    python bench/operator_moe.py tuned        the same kernel, configurations written out, nothing learned
     python bench/operator_moe.py both bf16    aiconfigurator's rows of the whole operator
-    python bench/operator_moe.py learn        write all sets of weights to hwdb/weights
 
-Data: `../shared/data` beside the repository, or --data.
+Data: `../shared/data` beside the repository, or --data. `bench/operators.py` learns what ships.
 """
 
 import argparse
@@ -16,7 +15,7 @@ import numpy as np
 from error_metrics import ERROR_COLUMNS
 from markdown import render_table
 from operator_data import aiconfigurator_moe, pipeweave_moe
-from operator_tables import SMALL_SET, format_learned, format_row, save_learned
+from operator_tables import SMALL_SET, format_learned, format_row
 from rich.console import Console
 
 from analyzer.hardware.gpu_database import load_gpu
@@ -73,7 +72,7 @@ def judge_product(data: Path, console: Console) -> None:
 
 
 def judge_tuned(data: Path, console: Console) -> None:
-    """Print errors of the reference under explicit configurations; default configurations alone were fitted."""
+    """Print errors of the reference under explicit configurations, fitted to default ones alone."""
     teaching = pipeweave_moe.load_teaching(data)
     rows = []
     for tuned in pipeweave_moe.load_tuned(data, "within_1_percent"):
@@ -95,19 +94,6 @@ def judge_both(data: Path, dtype: DataType, console: Console) -> None:
     learned = learn_weights(FAMILY, aiconfigurator_moe.load(data, dtype), _BOTH, name=f"moe-both-{dtype}")
     console.print(f"Both products, {dtype}", style="bold")
     console.print(format_learned(learned), markup=False)
-
-
-def learn(data: Path, console: Console) -> None:
-    """Write the sets of weights for single products and for whole operators."""
-    folder = ROOT / "hwdb" / "weights"
-    sets = [("product-bf16", pipeweave_moe.load_teaching(data / "pipeweave"), SMALL_SET)]
-    sets += [
-        (f"both-{dtype}", aiconfigurator_moe.load(data / "aiconfigurator", dtype), _BOTH)
-        for dtype in aiconfigurator_moe.SOURCES
-    ]
-    for name, measured, options in sets:
-        console.print(f"moe-{name}")
-        save_learned(learn_weights(FAMILY, measured, options, name=f"moe-{name}"), folder, console)
 
 
 def _format_errors(ratio: Column) -> tuple[str, ...]:
@@ -139,26 +125,25 @@ def _regress(teaching: Sequence[MeasuredBatch], judged: MeasuredBatch) -> Column
     time_us = np.concatenate([batch.time_us for batch in teaching])
     rows = np.concatenate([stack(batch) for batch in teaching]) / time_us[:, None]
     factors, *_ = np.linalg.lstsq(rows, np.ones(len(rows)), rcond=None)
-    return np.maximum(stack(judged) @ factors, 1.0)
+    found: Column = np.maximum(stack(judged) @ factors, 1.0)
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one of the commands."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("command", choices=("product", "tuned", "both", "learn"))
+    parser.add_argument("command", choices=("product", "tuned", "both"))
     parser.add_argument("dtype", nargs="?", type=DataType, default=DataType.BF16)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
     options = parser.parse_args(arguments)
     console = Console(width=140)
     match options.command:
         case "product":
-            judge_product(options.data / "pipeweave", console)
+            judge_product(options.data, console)
         case "tuned":
-            judge_tuned(options.data / "pipeweave", console)
+            judge_tuned(options.data, console)
         case "both":
-            judge_both(options.data / "aiconfigurator", options.dtype, console)
-        case "learn":
-            learn(options.data, console)
+            judge_both(options.data, options.dtype, console)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """SynPerf as its paper has it, learned again here, beside the authors' figures and the simple baselines.
 
     python bench/operator_synperf.py fp8 rows attention moe gemm    # tables, minutes each
+    python bench/operator_synperf.py tiles       # writes hwdb/tiles/cublas-fp32.json
     python bench/operator_synperf.py weights     # writes hwdb/weights/synperf-*.safetensors
 
 Data: ../shared/data/pipeweave and aiconfigurator. "Authors" are what the authors' networks reach on their own
@@ -19,11 +20,14 @@ from markdown import render_table
 from numpy.typing import NDArray
 from operator_data import (
     aiconfigurator_gemm,
+    neusight_profiles,
     pipeweave_attention,
     pipeweave_moe,
     pipeweave_rows,
     pipeweave_scaled_mm,
 )
+from operator_teaching import AICONFIGURATOR, NEUSIGHT, TEACHINGS
+from operator_teaching import PIPEWEAVE as PIPEWEAVE_ROWS
 
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.learning.linear import fit_lines
@@ -35,14 +39,16 @@ from analyzer.learning.synperf import (
     learn_category,
     learn_network,
     read_figures,
+    write_category,
 )
-from analyzer.models.operators.linear import name_operator, predict_with_lines
+from analyzer.learning.tile_trees import ProfiledTiles, learn_tile_tree
+from analyzer.models.operators.linear import name_operator, predict_with_lines, save_lines
 from analyzer.models.operators.nearest import copy_measured
 from analyzer.models.operators.roofline import compute_roofline_us
-from analyzer.models.operators.synperf import UNDERPERFORMING_GAP, save_synperf
-from analyzer.operators.batches import Column, MoeBatch
+from analyzer.models.operators.synperf import UNDERPERFORMING_GAP
+from analyzer.operators.batches import Column, MoeBatch, ProductBatch
 from analyzer.operators.hardware_figures import read_operator_hardware
-from analyzer.operators.measured import MeasuredBatch
+from analyzer.operators.measured import MeasuredBatch, Timing
 from analyzer.operators.names import DataType, Operator
 from analyzer.operators.pipe_figures import PipeFigures
 from analyzer.operators.synperf_features import (
@@ -55,11 +61,14 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
 PIPEWEAVE = DATA / "pipeweave"
 WEIGHTS = ROOT / "hwdb" / "weights"
+TILES = ROOT / "hwdb" / "tiles" / "cublas-fp32.json"
 MODELS = ("SynPerf", "linear", "roofline", "nearest")
-SEED = 44
-FEW = SynperfOptions(epochs=600, patience=150, batch_rows=64, weight_decay=1e-2)  # hundreds of rows
-MANY = SynperfOptions(epochs=120, patience=40)  # tens of thousands
-GEMM_ROWS_PER_GPU = 12_000
+SEED = 0
+FEW = SynperfOptions(epochs=300, patience=100, batch_rows=64, weight_decay=1e-2)  # hundreds of rows
+MANY = SynperfOptions(epochs=120, patience=40, batch_rows=512)  # tens of thousands
+MANY_GPUS = SynperfOptions(epochs=40, patience=40, batch_rows=512)
+GEMM_ROWS_PER_GPU = 8_000
+FP32_ROWS_PER_BATCH = 4_000
 HARDWARE_TABLE_NAMES = {"h20": "NVIDIA H20", "h800-sxm": "NVIDIA H800"}
 
 AUTHORS: Mapping[KernelCategory, Mapping[str, float]] = {
@@ -89,6 +98,8 @@ AUTHORS: Mapping[KernelCategory, Mapping[str, float]] = {
         "rtx-6000-ada": 16.4,
     },
 }
+
+PROVENANCE = {KernelCategory.GEMM: AICONFIGURATOR, KernelCategory.GEMM_FP32: NEUSIGHT}
 
 Errors = dict[str, Column]  # by model: |predicted / measured - 1|, NaN where a model has no prediction
 Mask = NDArray[np.bool_]
@@ -251,9 +262,8 @@ def print_attention() -> None:
 def print_gemm() -> None:
     """Print bf16 products of aiconfigurator; tiles are chosen by a rule, since no kernel names are open."""
     category, measured = KernelCategory.GEMM, load_category(KernelCategory.GEMM)
-    options = msgspec.structs.replace(MANY, batch_rows=512, epochs=60)
-    print_errors("bf16 gemm, new (n, k)", leave_out_shapes(measured, category, options, 0), {})
-    print_errors("bf16 gemm, GPU left out", leave_out_gpus(measured, category, options), {})
+    print_errors("bf16 gemm, new (n, k)", leave_out_shapes(measured, category, MANY_GPUS, 0), {})
+    print_errors("bf16 gemm, GPU left out", leave_out_gpus(measured, category, MANY_GPUS), {})
 
 
 def load_category(category: KernelCategory) -> list[MeasuredBatch]:
@@ -263,8 +273,9 @@ def load_category(category: KernelCategory) -> list[MeasuredBatch]:
         KernelCategory.RMSNORM: lambda: keep(Operator.FUSED_ADD_RMSNORM),
         KernelCategory.SILU_MUL: lambda: keep(Operator.SILU_MUL),
         KernelCategory.ATTENTION: lambda: pipeweave_attention.load(PIPEWEAVE),
-        KernelCategory.MOE: lambda: pipeweave_moe.load_teaching(PIPEWEAVE),
+        KernelCategory.MOE: lambda: pipeweave_moe.load_teaching(DATA),
         KernelCategory.GEMM: load_bf16_products,
+        KernelCategory.GEMM_FP32: load_fp32_products,
     }
     return loaders[category]()
 
@@ -283,6 +294,47 @@ def load_bf16_products() -> list[MeasuredBatch]:
         for part in parts
         if part.batch.dtype is DataType.BF16
     ]
+
+
+def load_fp32_products() -> list[MeasuredBatch]:
+    """Return a random part of NeuSight's FP32 products (linear and batched) of each GPU."""
+    random = np.random.default_rng(SEED)
+    batches = []
+    for operator in (Operator.GEMM, Operator.BMM):
+        for profile in neusight_profiles.read_profiles(neusight_profiles.LEARNING, operator):
+            product = profile.batch
+            assert isinstance(product, ProductBatch)
+            keys = (product.n * 1_000_003 + product.k).astype(np.int64)
+            part = MeasuredBatch("neusight", profile.gpu, product, profile.time_us, keys, Timing.INTERVAL)
+            picked = random.choice(len(part), min(FP32_ROWS_PER_BATCH, len(part)), replace=False)
+            batches.append(part.select(np.sort(picked)))
+    return batches
+
+
+def print_fp32() -> None:
+    """Print FP32 products of NeuSight's data, by the tile trees."""
+    category, measured = KernelCategory.GEMM_FP32, load_category(KernelCategory.GEMM_FP32)
+    print_errors("FP32 products, new (n, k)", leave_out_shapes(measured, category, MANY_GPUS, 0), {})
+    print_errors("FP32 products, GPU left out", leave_out_gpus(measured, category, MANY_GPUS), {})
+
+
+def write_tile_trees() -> None:
+    """Learn the tiles of FP32 products from the profiles and write hwdb/tiles/cublas-fp32.json."""
+    trees = []
+    for operator in (Operator.GEMM, Operator.BMM):
+        for profile in neusight_profiles.read_profiles(neusight_profiles.LEARNING, operator):
+            assert isinstance(profile.batch, ProductBatch)
+            tile_n, tile_m = profile.tiles.T
+            trees.append(learn_tile_tree(ProfiledTiles(profile.gpu, profile.batch, tile_m, tile_n)))
+            print(
+                operator.value,
+                profile.gpu,
+                trees[-1].n_rows,
+                f"agreement {trees[-1].agreement:.3f}",
+                flush=True,
+            )
+    TILES.parent.mkdir(parents=True, exist_ok=True)
+    TILES.write_bytes(msgspec.json.encode(trees) + b"\n")
 
 
 def print_moe() -> None:
@@ -316,14 +368,14 @@ def collect_ceiling_rows() -> SynperfRows:
     products, in both, so that a better configuration shows as a higher efficiency of the same work.
     """
     parts = [collect_rows([part], KernelCategory.MOE) for part in load_category(KernelCategory.MOE)]
-    for tuned in pipeweave_moe.load_tuned(PIPEWEAVE):
+    for tuned in pipeweave_moe.load_tuned(DATA):
         best = MeasuredBatch(
             pipeweave_moe.DATASET,
             tuned.gpu,
             tuned.batch,
             tuned.time_us,
             pipeweave_moe.make_shape_keys(tuned.batch),
-            pipeweave_moe.Timing.KERNEL,
+            Timing.KERNEL,
         )
         parts.append(collect_rows([best], KernelCategory.MOE))
     return SynperfRows(
@@ -333,7 +385,7 @@ def collect_ceiling_rows() -> SynperfRows:
 
 def read_underperforming(listed: Sequence[Mapping[str, str]]) -> tuple[MoeBatch, Column, Column, Column]:
     """Return the points, their efficiency, the authors' ceiling, and the efficiency after the sweep."""
-    template = pipeweave_moe.load_sample(PIPEWEAVE)[0].batch
+    template = pipeweave_moe.load_sample(DATA)[0].batch
     assert isinstance(template, MoeBatch)
     shape = {
         field: np.array([float(row[name]) for row in listed])
@@ -351,7 +403,7 @@ def read_underperforming(listed: Sequence[Mapping[str, str]]) -> tuple[MoeBatch,
 def read_moe_figures(gpu: str) -> PipeFigures:
     """Return the figures of a GPU of the sweeps."""
     key = pipeweave_moe.GPU_KEYS[gpu]
-    part = next(part for part in pipeweave_moe.load_sample(PIPEWEAVE) if part.gpu == key)
+    part = next(part for part in pipeweave_moe.load_sample(DATA) if part.gpu == key)
     return read_figures(part)
 
 
@@ -359,13 +411,16 @@ def write_weights(names: Sequence[str]) -> None:
     """Learn each category from all rows and write it to hwdb/weights, with its card."""
     options = {
         KernelCategory.SCALED_MM: MANY,
-        KernelCategory.GEMM: msgspec.structs.replace(MANY, batch_rows=512, epochs=60),
+        KernelCategory.GEMM: MANY_GPUS,
+        KernelCategory.GEMM_FP32: MANY_GPUS,
     }
+    if not names or "linear" in names:
+        write_lines()
     for category in KernelCategory:
         if names and category.value not in names:
             continue
         weights = learn_category(load_category(category), category, options.get(category, FEW))
-        save_synperf(weights, WEIGHTS / f"synperf-{category.value}.safetensors")
+        write_category(weights, WEIGHTS, options.get(category, FEW), PROVENANCE.get(category, PIPEWEAVE_ROWS))
         print(
             category.value,
             weights.card.n_rows,
@@ -375,13 +430,28 @@ def write_weights(names: Sequence[str]) -> None:
         )
 
 
+def write_lines() -> None:
+    """Fit the lines of `--model linear` to all rows that teach, and write them to hwdb/weights."""
+    measured = [batch for teaching in TEACHINGS for batch in teaching.load()]
+    taught = {(part.dataset, name_operator(part.batch)) for part in measured}
+    for category in KernelCategory:
+        parts = load_category(category)
+        measured += [part for part in parts if (part.dataset, name_operator(part.batch)) not in taught]
+    lines = fit_lines(measured)
+    save_lines(lines, WEIGHTS / "linear.safetensors")
+    for name, of_operator in sorted(lines.items()):
+        print(name, [line.gpu for line in of_operator.lines], of_operator.unseen_log_interval, flush=True)
+
+
 def main() -> None:
     """Print the tables that are asked for."""
     import torch
 
     torch.set_num_threads(1)
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="+", help="fp8, rows, attention, moe, gemm, or weights [categories]")
+    parser.add_argument(
+        "parts", nargs="+", help="fp8, rows, attention, moe, gemm, fp32; tiles; or weights [categories]"
+    )
     parts = parser.parse_args().parts
     if parts[0] == "weights":
         write_weights(parts[1:])
@@ -392,6 +462,8 @@ def main() -> None:
         "attention": print_attention,
         "moe": print_moe,
         "gemm": print_gemm,
+        "fp32": print_fp32,
+        "tiles": write_tile_trees,
     }
     for part in parts:
         tables[part]()

@@ -1,17 +1,13 @@
-"""Tables and files that the benches of mixtures of experts and of collectives share."""
-
-from pathlib import Path
+"""Tables that the benches of mixtures of experts and of collectives share."""
 
 import numpy as np
 from error_metrics import ERROR_COLUMNS
 from markdown import render_table
-from rich.console import Console
 
 from analyzer.evaluation.error_metrics import CaseTimes, measure_errors
 from analyzer.learning.corrections import Learned
 from analyzer.learning.options import LearningOptions
 from analyzer.models.learned.correction import Situation
-from analyzer.models.learned.weights import save_weights
 from analyzer.operators.batches import Column
 from analyzer.operators.measured import MeasuredBatch
 
@@ -64,14 +60,6 @@ def format_learned(learned: Learned) -> str:
             cells = _format_errors(times, has_interval=True)
             rows.append((errors.situation.value, what, names[index], *cells))
     return render_table(("situation", "left out", "GPU", *ERROR_COLUMNS, "inside"), rows)
-
-
-def save_learned(learned: Learned, folder: Path, console: Console) -> None:
-    """Write weights as `ours-<name>.safetensors`, and print the errors that chose them."""
-    path = folder / f"ours-{learned.weights.name}.safetensors"
-    save_weights(learned.weights, path)
-    console.print(format_learned(learned), markup=False)
-    console.print(f"{path.name}: {path.stat().st_size / 1024:.0f} KiB, {dict(learned.weights.parameters)}")
 
 
 def _format_errors(times: CaseTimes, *, has_interval: bool) -> tuple[str, ...]:

@@ -54,8 +54,9 @@ def learn_all(names: Sequence[str] = ()) -> list[NamedLearned]:
     for teaching in TEACHINGS:
         if names and not any(teaching.may_make(name) for name in names):
             continue
+        _report(f"{teaching.name}: loading")
         for name, (family, batches) in sorted(group_by_weights(teaching.load()).items()):
-            if names and name not in names and teaching.name not in names:
+            if not name.startswith(teaching.sets) or not teaching.is_asked(name, names):
                 continue
             found.append(
                 NamedLearned(

@@ -2,10 +2,10 @@
 
     python bench/production_rows.py [--model sm,hybrid] [--timing kernel] [--cache FOLDER]
 
-The rows are SynPerf's own (`../shared/data/pipeweave/rows/rmsnorm.csv`, `silu.csv`: bf16, six GPUs); the kernels
-are FlashInfer's in sgl-kernel's wheel. The first run downloads the wheel (0.5 GB), extracts the kernels of each
-architecture and caches them outside this repository; without the wheel the command ends with a message.
-Prints the mean and the median absolute error for each kernel and GPU, and by measured time.
+The rows are SynPerf's own (`../shared/data/pipeweave/rows/rmsnorm.csv`, `silu.csv`: bf16, six GPUs); the
+kernels are FlashInfer's in sgl-kernel's wheel. The first run downloads the wheel (0.5 GB), extracts the
+kernels of each architecture and caches them outside this repository; without the wheel the command ends with
+a message. Prints the mean and the median absolute error for each kernel and GPU, and by measured time.
 """
 
 import argparse

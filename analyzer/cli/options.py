@@ -22,6 +22,7 @@ from analyzer.execution.machine.budget import DEFAULT_STEP_LIMIT
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
+    from analyzer.models.calibration import Calibration
     from analyzer.pipeline import Options, Program
 
 Command = Callable[..., ExitCode | None]
@@ -48,6 +49,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
     arch: str | None = None
     trace: tuple[str, ...] = ()
     model: tuple[str, ...] = ()
+    calibration: Path | None = None
     step_limit: int | None = None
     jobs: int | None = None
 
@@ -74,7 +76,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
         from analyzer.frontend.module_reader import list_sibling_paths
 
         gpu_files = (name for name in self.gpu if name.endswith(".toml") or os.sep in name)
-        named = [*self.files, *self.trace, *gpu_files, self.res_usage, self.launch]
+        named = [*self.files, *self.trace, *gpu_files, self.res_usage, self.launch, self.calibration]
         arrays = (value.partition("=@")[2] for value in self.arg)
         paths = [str(path) for path in (*named, *arrays) if path]
         return [*paths, *(path for file in self.files for path in list_sibling_paths(file))]
@@ -109,11 +111,21 @@ class InputOptions(Struct, frozen=True, kw_only=True):
             step_limit=self.step_limit,
             jobs=self.jobs or os.cpu_count() or 1,
             models=parse_model_names(self.model),
+            calibration=load_levels(self.calibration),
             explain=explain,
             advice=advice,
             listing=listing,
             min_coverage=min_coverage,
         )
+
+
+def load_levels(path: Path | None) -> "Calibration | None":
+    """Return the levels of --calibration, None where it was not given. Raises InputError."""
+    if path is None:
+        return None
+    from analyzer.models.calibration import load_calibration
+
+    return load_calibration(path)
 
 
 def split_names(texts: Iterable[str]) -> list[str]:
@@ -155,6 +167,12 @@ _ANALYSIS_OPTIONS: tuple[Decorator, ...] = (
         multiple=True,
         shell_complete=complete_files,
         help="Trace (.traceg, kernelslist.g) of a kernel in FILE; repeatable.",
+    ),
+    click.option(
+        "--calibration",
+        type=click.Path(path_type=Path),
+        shell_complete=complete_files,
+        help="Levels of a GPU that `calibrate` wrote.",
     ),
 )
 # For commands whose report lists warnings.

@@ -9,7 +9,7 @@ import click
 from analyzer.cli.completion import complete_gpus
 from analyzer.cli.examples import make_examples
 from analyzer.cli.exit_codes import ExitCode
-from analyzer.cli.options import split_names
+from analyzer.cli.options import load_levels, split_names
 from analyzer.cli.output import check_outputs, output_option, write_report, write_text
 from analyzer.cli.progress import show_progress
 from analyzer.operators.names import AttentionKind, DataType, MoeProduct, Operator
@@ -127,11 +127,10 @@ def _make_options(
     calibration: Path | None, weights: Path | None, settings: tuple[str, ...], *, explain: bool
 ) -> "OperatorOptions":
     from analyzer.hardware.parameter_edits import parse_setting
-    from analyzer.models.calibration import load_calibration
     from analyzer.pipeline.operator_prediction import OperatorOptions
 
     return OperatorOptions(
-        calibration=load_calibration(calibration) if calibration else None,
+        calibration=load_levels(calibration),
         weights=weights,
         edits=tuple(map(parse_setting, settings)),
         explain=explain,

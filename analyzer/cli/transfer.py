@@ -11,8 +11,8 @@ from analyzer.cli.output import check_outputs, output_options, write_report
 
 @click.command(
     epilog=make_examples(
-        "warplens transfer docs/launches.csv --from v100 --to h100",
-        "warplens transfer docs/launches.csv --from v100 --to a100 --format csv",
+        "warplens transfer docs/launches.csv --from v100-pcie --to a100-40gb-pcie",
+        "warplens transfer docs/launches.csv --from v100-pcie --to h100 --format csv",
     )
 )
 @click.argument("table", metavar="MEASURED", type=click.Path(path_type=Path))

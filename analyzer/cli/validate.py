@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     type=click.Choice([timing.value for timing in Timing]),
     help="What the times of rows are that do not say so; interval if not given.",
 )
+@click.option("--calibration", type=click.Path(path_type=Path), help="Levels that `calibrate` wrote.")
 @output_options("validate")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page with tables and scatter plots.")
 @click.option(
@@ -67,6 +68,7 @@ def validate(
     no_cache: bool,
     limit_worst: int,
     timing: str | None,
+    calibration: Path | None,
     output_format: str,
     output: Path | None,
     html: Path | None,
@@ -75,9 +77,10 @@ def validate(
     """Hold the models against measured times: each row of CASES.csv is one launch of one kernel.
 
     Columns: dump, gpu, grid, block, time_us; and case, suite, kernel, cluster, dynamic_shared_bytes,
-    arguments, split, l2, clock_mhz, timing, group, counted, config, note, as far as there is something to say.
+    arguments, split, l2, clock_mhz, timing, group, counted, config, note, as far as there is something to
+    say. A table of operators has the columns of `predict --table` and time_us.
     """
-    from analyzer.cli.options import split_names
+    from analyzer.cli.options import load_levels, split_names
     from analyzer.evaluation.validation import validate as run_validation
     from analyzer.evaluation.validation_report import CaseFilters
 
@@ -93,6 +96,7 @@ def validate(
             jobs=jobs,
             cache=False if no_cache else cache or True,
             worst=limit_worst,
+            calibration=load_levels(calibration),
             timing=None if timing is None else Timing(timing),
             progress=progress,
         )

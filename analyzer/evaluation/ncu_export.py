@@ -36,6 +36,7 @@ _DRAM_RATE = ("dram__bytes.sum.per_second", "Memory Throughput")
 _FLOP_METRIC = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 _FLOPS_BY_OPERATION = {"fadd": 1.0, "fmul": 1.0, "ffma": 2.0, "dadd": 1.0, "dmul": 1.0, "dfma": 2.0}
 _HINT = "export by ncu --csv --page raw, or --page details, with the sections LaunchStats and SpeedOfLight"
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,10}")
 _UNIT_SCALE = re.compile(r"^([numkKMGT]?i?)(bytes?|B|second|sec|s)\b", re.I)
 _DECIMAL_PREFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _BINARY_PREFIXES = {"Ki": 1024.0, "Mi": 1024.0**2, "Gi": 1024.0**3}
@@ -157,8 +158,8 @@ def _read_dims(metrics: Metrics, names: tuple[str, ...]) -> Dim3 | None:
     found = metrics.get(_find_name(metrics, names))
     if found is None:
         return None
-    parts = re.findall(r"\d+", found.value if "(" in found.value else found.value.replace(",", ""))
-    if not 1 <= len(parts) <= 3 or max(map(len, parts)) > 10:
+    parts = [part.replace(",", "") for part in found.value.strip("() ").split(", ")]
+    if len(parts) > 3 or not all(_WHOLE_NUMBER.fullmatch(part) for part in parts):
         raise found.row.make_error(found.column, f"{found.value!r} is no size", _HINT)
     return Dim3(*map(int, parts))
 

@@ -7,8 +7,9 @@ import numpy as np
 
 from analyzer.evaluation.validation_report import CaseFilters, make_validation_report
 from analyzer.hardware.gpu_database import load_gpu
+from analyzer.models.calibration import Calibration
 from analyzer.models.operators.registry import list_operator_models
-from analyzer.pipeline.operator_prediction import OperatorAnswers, predict_rows
+from analyzer.pipeline.operator_prediction import OperatorAnswers, OperatorOptions, predict_rows
 from analyzer.report.validation_schema import CaseEntry, CasePrediction, ValidationReport
 from analyzer.text.csv_table import CsvTable
 from analyzer.text.errors import InputError
@@ -19,7 +20,11 @@ _COMMON_COLUMNS = frozenset({"operator", "gpu", "dtype", "suite", "case", "split
 
 
 def validate_operators(
-    table: CsvTable, models: Sequence[str], filters: CaseFilters | None, worst: int
+    table: CsvTable,
+    models: Sequence[str],
+    filters: CaseFilters | None,
+    worst: int,
+    calibration: Calibration | None = None,
 ) -> ValidationReport:
     """Compare models of operators with measured times; suites are the table's, else the operators.
 
@@ -30,7 +35,8 @@ def validate_operators(
     rows = _Rows(table)
     kept = rows.select(filters or CaseFilters())
     fields = [table.rows[i][1] for i in kept]
-    answers = [predict_rows(table.columns, fields, model=name) for name in names]
+    options = OperatorOptions(calibration=calibration)
+    answers = [predict_rows(table.columns, fields, model=name, options=options) for name in names]
     if not kept or not any(np.isfinite(each.time_us).any() for each in answers):
         reason = next((reason for each in answers for reason in each.reasons if reason), "it has no rows")
         raise InputError(f"{table.name}: no row can be answered: {reason}", hint=_HINT)

@@ -17,7 +17,7 @@ from analyzer.models.transfer.algorithm1 import predict_algorithm1
 from analyzer.models.transfer.analytic import find_occupancy, predict_transfer
 from analyzer.models.transfer.gpu_figures import TransferFigures, read_transfer_figures
 from analyzer.models.transfer.measured_launch import MeasuredLaunch
-from analyzer.models.transfer.residuals import find_interval_us
+from analyzer.models.transfer.residuals import find_code_interval_us, find_interval_us
 from analyzer.models.transfer.static_ratio import StaticTime, predict_by_code
 from analyzer.operators.measured import Timing
 from analyzer.report.transfer_schema import TRANSFER_SCHEMA, TransferReport, TransferRowEntry
@@ -176,11 +176,12 @@ def _make_entry(row: TransferRow, task: _Task, static: _StaticTimes | str | None
     times = _choose_static(launch, static)
     if isinstance(times, _StaticTimes):
         estimate = predict_by_code(launch, times.at_source, times.at_target, task.source, task.target)
+        low_us, high_us = find_code_interval_us(estimate, task.source.key, task.target.key)
         basis, reason = STATIC_BASIS, row.code.problem if row.code else ""
     else:
         estimate = predict_transfer(launch, task.source, task.target)
+        low_us, high_us = find_interval_us(estimate)
         basis, reason = ANALYTIC_BASIS, times
-    low_us, high_us = find_interval_us(estimate, from_code=basis == STATIC_BASIS)
     return replace(
         entry,
         algorithm1_us=predict_algorithm1(launch, task.source, task.target),

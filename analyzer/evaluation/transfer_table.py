@@ -83,6 +83,7 @@ class TransferRow(Struct, frozen=True, kw_only=True):
     def make_launch(self, timing: Timing) -> MeasuredLaunch:
         """Return what transfer without code reads."""
         return MeasuredLaunch(
+            kernel=self.kernel,
             grid_ctas=self.grid.count,
             block_threads=self.block.count,
             registers=self.registers,

@@ -19,6 +19,7 @@ from analyzer.evaluation.result_cache import (
 from analyzer.evaluation.tasks import CaseResults, EvaluationTask, PendingCase, evaluate_task
 from analyzer.evaluation.validation_report import CaseFilters, make_validation_report
 from analyzer.ir.launch import Timing
+from analyzer.models.calibration import Calibration
 from analyzer.models.registry import find_model, list_models_default_first
 from analyzer.report.validation_schema import CaseEntry, CasePrediction, ValidationReport
 from analyzer.text.csv_table import read_csv_table
@@ -39,6 +40,7 @@ def validate(
     cache: str | Path | bool = True,
     worst: int = N_WORST_ROWS,
     timing: Timing | None = None,
+    calibration: Calibration | None = None,
     progress: ProgressCallback | None = None,
 ) -> ValidationReport:
     """Compare models with a CSV table of measured launches (docs/validate.md has its columns).
@@ -48,13 +50,14 @@ def validate(
     cache: a folder, True for the user's own, False for none.
     worst: number of worst rows to list for each model.
     timing: what the times of rows are that do not say so themselves; None: launch intervals.
+    calibration: levels of a GPU, of `calibrate`.
     progress: called with the number of rows done and of all rows.
     Raises InputError, HardwareError or UsageError; a row that cannot be analyzed is listed with its reason.
     A table of operators (a column `operator`) is held against the models of operators.
     """
     rows = read_csv_table(Path(table), "validate takes a CSV table, see docs/validate.md")
     if "operator" in rows.columns:
-        return validate_operators(rows, models, filters, worst)
+        return validate_operators(rows, models, filters, worst, calibration)
     model_names = tuple(dict.fromkeys(models)) or list_models_default_first()
     for name in model_names:
         find_model(name)
@@ -65,7 +68,8 @@ def validate(
         raise InputError(f"{table}: the table has no rows", hint="one row is one launch with a measured time")
     results = evaluate_cases(cases, model_names, jobs, prepare_cache_folder(cache), progress)
     entries = tuple(
-        _make_case_entry(row_index, case, model_names, results) for row_index, case in enumerate(cases)
+        _make_case_entry(row_index, case, model_names, results, calibration)
+        for row_index, case in enumerate(cases)
     )
     _check_any_predicted(table, entries)
     return make_validation_report(table, entries, model_names, filters, worst)
@@ -163,7 +167,13 @@ def _make_tasks(pending: Sequence[PendingCase], folder: Path | None) -> tuple[Ev
     )
 
 
-def _make_case_entry(row_index: int, case: Case, models: Sequence[str], results: CaseResults) -> CaseEntry:
+def _make_case_entry(
+    row_index: int,
+    case: Case,
+    models: Sequence[str],
+    results: CaseResults,
+    calibration: Calibration | None,
+) -> CaseEntry:
     of_row = {model: results[row_index, model] for model in models}
     good = [(model, result) for model, result in of_row.items() if not result.reason]
     first = good[0][1] if good else CaseResult()
@@ -186,19 +196,25 @@ def _make_case_entry(row_index: int, case: Case, models: Sequence[str], results:
         time_us=case.time_us,
         provenance=first.provenance,
         transferred=first.transferred,
-        predictions=tuple(_make_case_prediction(model, result, case) for model, result in good),
+        predictions=tuple(
+            _make_case_prediction(
+                model, result, case, calibration.find_factor(model, gpu.key) if calibration else 1.0
+            )
+            for model, result in good
+        ),
         refused={model: result.reason for model, result in of_row.items() if result.reason},
     )
 
 
-def _make_case_prediction(model: str, result: CaseResult, case: Case) -> CasePrediction:
+def _make_case_prediction(model: str, result: CaseResult, case: Case, factor: float) -> CasePrediction:
+    """Return a prediction whose times are multiplied by the level of the GPU."""
     return CasePrediction(
         model=model,
         cycles=result.cycles,
-        time_us=result.time_us,
-        time_us_low=result.time_us_low,
-        time_us_high=result.time_us_high,
-        ratio=result.time_us / case.time_us,
+        time_us=result.time_us * factor,
+        time_us_low=result.time_us_low * factor,
+        time_us_high=result.time_us_high * factor,
+        ratio=result.time_us * factor / case.time_us,
         bound=result.bound,
         clock_mhz=result.clock_mhz,
         cpi_shares=result.cpi_shares,

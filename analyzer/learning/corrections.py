@@ -27,6 +27,8 @@ from analyzer.models.learned.correction import (
     Rows,
     Situation,
     TaughtGpu,
+    are_siblings,
+    find_architecture_family,
 )
 from analyzer.models.learned.mlp import MlpEnsemble
 from analyzer.models.learned.trees import TreeEnsemble
@@ -53,6 +55,7 @@ class TeachingRows(Struct, frozen=True):
     log_ratio: Column  # log(measured / reference)
     gpu: NDArray[np.int64]  # position in `gpus`
     shape_keys: NDArray[np.int64]
+    judges: NDArray[np.bool_]  # its error counts: the row is not one of a selection
     gpus: tuple[str, ...]
 
     def select(self, where: NDArray[Any]) -> "TeachingRows":
@@ -64,6 +67,7 @@ class TeachingRows(Struct, frozen=True):
             self.log_ratio[where],
             self.gpu[where],
             self.shape_keys[where],
+            self.judges[where],
             self.gpus,
         )
 
@@ -124,7 +128,9 @@ def learn_weights(
     report("learning the correction for other GPUs")
     unseen = call(fit_transfer, rows, options)[choice.learner]
     for transfer in transfer_errors:
-        errors += transfer.make_errors(choice, takes_siblings)
+        errors += transfer.make_errors(
+            choice, takes_siblings, siblings_are_unseen=options.leaves_out == "gpu"
+        )
     return Learned(
         LearnedWeights(
             name=name,
@@ -166,6 +172,7 @@ def stack_rows(
         np.concatenate(ratio),
         np.concatenate(index),
         np.concatenate([batch.shape_keys for batch in measured]),
+        np.concatenate([np.full(len(batch), not batch.is_selection) for batch in measured]),
         gpus,
     )
 
@@ -261,23 +268,25 @@ def _leave_out_shapes(rows: TeachingRows, options: LearningOptions) -> LeftOutEr
             continue
         correction = fit_known(rows.select(~held), options)
         predicted[held] = correction.predict(np.hstack([rows.features[held], rows.hardware[held]]))
+    judged = rows.judges
     return LeftOutErrors(
         Situation.KNOWN,
         "shapes",
-        rows.reference_us * np.exp(predicted),
-        rows.log_ratio - predicted,
-        rows.gpu,
+        (rows.reference_us * np.exp(predicted))[judged],
+        (rows.log_ratio - predicted)[judged],
+        rows.gpu[judged],
     )
 
 
 def _list_groups(rows: TeachingRows, options: LearningOptions) -> list[tuple[str, tuple[str, ...]]]:
-    """Return what is left out in turn: a GPU, or all GPUs of an architecture."""
+    """Return what is left out in turn: a GPU; or all GPUs of an architecture, then each that has siblings."""
     if options.leaves_out == "gpu":
         return [(gpu, (gpu,)) for gpu in rows.gpus]
     groups: dict[str, list[str]] = {}
     for gpu in rows.gpus:
-        groups.setdefault(load_gpu(gpu).file.arch, []).append(gpu)
-    return [(arch, tuple(gpus)) for arch, gpus in sorted(groups.items())]
+        groups.setdefault(find_architecture_family(load_gpu(gpu).file.arch), []).append(gpu)
+    siblings = [(gpu, (gpu,)) for gpus in groups.values() if len(gpus) > 1 for gpu in gpus]
+    return [(arch, tuple(gpus)) for arch, gpus in sorted(groups.items())] + siblings
 
 
 class _Choice(Struct, frozen=True):
@@ -296,10 +305,14 @@ class _TransferErrors(Struct, frozen=True):
     predicted: tuple[Column, ...]  # by each learner of `fit_transfer`, in log time
     siblings: Column | None  # by the correction for known GPUs, with the nearest one's hardware figures
 
-    def make_errors(self, choice: _Choice, takes_siblings: bool) -> list[LeftOutErrors]:
-        """Return the errors with the chosen correction; of a sibling, as both situations."""
+    def make_errors(
+        self, choice: _Choice, takes_siblings: bool, siblings_are_unseen: bool
+    ) -> list[LeftOutErrors]:
+        """Return the errors with the chosen correction; of a sibling as such, perhaps as unseen too."""
         transferred = choice.share * self.predicted[choice.learner]
-        result = [self._make(Situation.UNSEEN, transferred)]
+        result = []
+        if siblings_are_unseen or not self.is_sibling:
+            result.append(self._make(Situation.UNSEEN, transferred))
         if self.is_sibling:
             uses = self.siblings if takes_siblings and self.siblings is not None else transferred
             result.append(self._make(Situation.SIBLING, uses))
@@ -327,13 +340,14 @@ def _leave_out_gpus(
     parameters = fit_parameters(family, teaching, options.seed)
     taught = stack_rows(family, teaching, parameters)
     asked = stack_rows(family, [batch for batch in measured if batch.gpu in gpus], parameters)
+    asked = asked.select(asked.judges)
     corrections = fit_transfer(taught, options)
     architecture = load_gpu(gpus[0]).file.arch
-    is_sibling = any(load_gpu(gpu).file.arch == architecture for gpu in taught.gpus)
+    is_sibling = any(are_siblings(load_gpu(gpu).file.arch, architecture) for gpu in taught.gpus)
     siblings = None
     if is_sibling:
         known = fit_known(taught, options)
-        same = [i for i, gpu in enumerate(taught.gpus) if load_gpu(gpu).file.arch == architecture]
+        same = [i for i, gpu in enumerate(taught.gpus) if are_siblings(load_gpu(gpu).file.arch, architecture)]
         figures = np.array([taught.hardware[np.flatnonzero(taught.gpu == i)[0]] for i in same])
         nearest = figures[np.abs(figures - asked.hardware[0]).sum(axis=1).argmin()]
         siblings = known.predict(
@@ -355,6 +369,7 @@ def _choose_transfer(errors: Sequence[_TransferErrors]) -> tuple[_Choice, bool]:
     """Return the correction with the least mean error over what was left out, and whether siblings help."""
     if not errors:
         return _Choice(2, 0.5), True
+    judges = [e for e in errors if not e.is_sibling] or errors
     candidates = [_Choice(0, 0.0)]
     candidates += [
         _Choice(learner, share) for learner in range(len(errors[0].predicted)) for share in _SHARES
@@ -362,7 +377,7 @@ def _choose_transfer(errors: Sequence[_TransferErrors]) -> tuple[_Choice, bool]:
 
     def compute_mean_error(choice: _Choice) -> float:
         return float(
-            np.mean([_mean_error(e.log_ratio - choice.share * e.predicted[choice.learner]) for e in errors])
+            np.mean([_mean_error(e.log_ratio - choice.share * e.predicted[choice.learner]) for e in judges])
         )
 
     best = min(candidates, key=compute_mean_error)
@@ -382,17 +397,18 @@ def _mean_error(log_error: Column) -> float:
 
 
 def _make_intervals(errors: Sequence[LeftOutErrors]) -> dict[Situation, ResidualInterval]:
-    """Return an interval per situation; where nothing was left out in that way, from the next harder one."""
-    found = {
-        situation: make_interval(of_situation)
-        for situation in Situation
-        if (of_situation := [e for e in errors if e.situation is situation])
-    }
-    known = found[Situation.KNOWN]
-    unseen = found.get(Situation.UNSEEN) or _widen(known)
+    """Return an interval per situation; where nothing was left out in that way, a wider one.
+
+    GPUs that left siblings among those that taught say nothing of an architecture that taught nothing.
+    """
+    known = make_interval([e for e in errors if e.situation is Situation.KNOWN])
+    siblings = [e for e in errors if e.situation is Situation.SIBLING]
+    names = {e.left_out for e in siblings}
+    alone = [e for e in errors if e.situation is Situation.UNSEEN and e.left_out not in names]
+    unseen = make_interval(alone) if alone else _widen(make_interval(siblings) if siblings else known)
     return {
         Situation.KNOWN: known,
-        Situation.SIBLING: found.get(Situation.SIBLING, unseen),
+        Situation.SIBLING: make_interval(siblings) if siblings else unseen,
         Situation.UNSEEN: unseen,
     }
 

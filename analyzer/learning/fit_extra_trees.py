@@ -1,8 +1,9 @@
-"""Extremely randomized trees by scikit-learn, turned into `TreeEnsemble`; better than boosting on few rows."""
+"""Extremely randomized trees by scikit-learn as `TreeEnsemble`; on few rows better than boosted ones."""
 
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analyzer.learning.fit_trees import Rows
 from analyzer.models.learned.trees import TreeEnsemble
@@ -31,10 +32,13 @@ def fit_extra_trees(
     leaves = np.zeros((n_trees, 2**depth), dtype=np.float32)
     for i, tree in enumerate(model.estimators_):
         _write_tree(tree.tree_, features[i], thresholds[i], leaves[i])
-    return TreeEnsemble(features, thresholds, leaves / np.float32(n_trees), 0.0)
+    leaves /= n_trees
+    return TreeEnsemble(features, thresholds, leaves, 0.0)
 
 
-def _write_tree(tree: Any, features: Rows, thresholds: Rows, leaves: Rows) -> None:
+def _write_tree(
+    tree: Any, features: NDArray[np.int16], thresholds: NDArray[np.float32], leaves: NDArray[np.float32]
+) -> None:
     """Write a tree as a perfect one: what was a leaf higher up sends all rows left."""
     n_inner = len(features)
     pending = [(0, 0)]  # node of the tree, place in the perfect tree

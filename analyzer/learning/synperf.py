@@ -8,15 +8,25 @@ apart.
 """
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from analyzer.files import write_file
 from analyzer.hardware.gpu_database import load_gpu
+from analyzer.learning.learn import Provenance
 from analyzer.learning.splits import assign_folds
-from analyzer.models.operators.synperf import EfficiencyNetwork, SynperfCard, SynperfWeights
+from analyzer.models.operators.synperf import (
+    NAME,
+    EfficiencyNetwork,
+    LeftOut,
+    SynperfCard,
+    SynperfWeights,
+    save_synperf,
+)
 from analyzer.operators.batches import Column
 from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.measured import MeasuredBatch
@@ -27,6 +37,7 @@ from analyzer.operators.synperf_features import (
     decompose,
     list_feature_names,
 )
+from analyzer.version import __version__
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -108,8 +119,9 @@ def learn_category(
     rows = collect_rows(measured, category)
     held_out = assign_folds(rows.shape_keys, 5, options.seed) == 0
     known = compute_log_errors(rows, held_out, options) if held_out.any() else np.zeros(0)
-    left_out = [rows.gpu == i for i in range(len(gpus))] if len(gpus) > 1 else []
-    unseen = [compute_log_errors(rows, gpu, options) for gpu in left_out]
+    unseen = {
+        gpu: compute_log_errors(rows, rows.gpu == i, options) for i, gpu in enumerate(gpus) if len(gpus) > 1
+    }
     known_interval = find_residual_interval(known)
     card = SynperfCard(
         category=category,
@@ -122,9 +134,51 @@ def learn_category(
         taught=tuple(gpus),
         n_rows=len(rows),
         known_interval=known_interval,
-        unseen_interval=find_residual_interval(np.concatenate(unseen)) if unseen else known_interval,
+        unseen_interval=find_residual_interval(np.concatenate(list(unseen.values())))
+        if unseen
+        else known_interval,
+        left_out=tuple(_summarize(what, errors) for what, errors in {"shapes": known, **unseen}.items()),
     )
     return SynperfWeights(card, learn_network(rows, options))
+
+
+def write_category(
+    weights: SynperfWeights, folder: Path, options: SynperfOptions, provenance: Provenance
+) -> None:
+    """Write a network and, beside it, its card as TOML: data, licence, split, errors on what was left out."""
+    card = weights.card
+    ceiling = "" if card.target == "mean" else f"-{card.target}"
+    path = folder / f"{NAME}-{card.category.value}{ceiling}.safetensors"
+    save_synperf(weights, path)
+    lines = [
+        f"# Card of {path.name}, written by `python bench/operator_synperf.py weights`.",
+        f'name = "{card.category.value}{ceiling}"',
+        f'data = "{provenance.data}"',
+        f'licence = "{provenance.licence}"',
+        f'datasets = "{card.dataset}"',
+        f'timing = "{card.timing}"',
+        f'tool_version = "{__version__}"',
+        f"seed = {options.seed}",
+        f"epochs = {options.epochs}",
+        'split = "shapes: a fifth, by hash of the shape key; also each gpu left out in turn"',
+        f"rows = {card.n_rows}",
+        f"gpus = {list(card.taught)}".replace("'", '"'),
+    ]
+    for errors in card.left_out:
+        lines += ["", "[[left_out]]", f'what = "{errors.what}"', f"rows = {errors.n_rows}"]
+        lines += [f"{name}_percent = {100 * getattr(errors, name):.2f}" for name in ("mean", "median", "p90")]
+    write_file(path.with_suffix(".toml"), ["\n".join([*lines, ""]).encode()])
+
+
+def _summarize(what: str, log_errors: Column) -> LeftOut:
+    relative = np.abs(np.exp(-log_errors) - 1.0)
+    return LeftOut(
+        what=what,
+        n_rows=len(relative),
+        mean=float(relative.mean()),
+        median=float(np.median(relative)),
+        p90=float(np.quantile(relative, 0.9)),
+    )
 
 
 def compute_log_errors(rows: SynperfRows, left_out: NDArray[np.bool_], options: SynperfOptions) -> Column:
@@ -136,7 +190,21 @@ def compute_log_errors(rows: SynperfRows, left_out: NDArray[np.bool_], options: 
 
 
 def learn_network(rows: SynperfRows, options: SynperfOptions) -> EfficiencyNetwork:
-    """Return the network that does best on the rows set apart; the same rows and seed give the same one."""
+    """Return the network that does best on the rows set apart; the same rows and seed give the same one.
+
+    Takes one core: on layers so small threads cost more than they save.
+    """
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _learn(rows, options)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _learn(rows: SynperfRows, options: SynperfOptions) -> EfficiencyNetwork:
     import torch
 
     torch.manual_seed(options.seed)

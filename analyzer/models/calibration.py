@@ -19,6 +19,7 @@ import tomli
 from msgspec import Struct
 
 from analyzer.files import read_file, write_file
+from analyzer.models.model_result import ModelResult
 from analyzer.models.operators.interface import OperatorPrediction
 from analyzer.operators.batches import Column
 from analyzer.text.errors import InputError
@@ -45,6 +46,11 @@ class Calibration(Struct, frozen=True, forbid_unknown_fields=True):
     schema: str
     gpu: str  # key in the hardware database
     level: tuple[Level, ...]
+
+    def find_factor(self, model: str, gpu: str) -> float:
+        """Return the factor on the times of a model of kernels on a GPU, 1 if nothing was measured there."""
+        level = self.find_level(model, gpu)
+        return 1.0 if level is None else float(np.exp(level.log_ratio))
 
     def find_level(self, model: str, gpu: str) -> Level | None:
         """Return the level of a model and set of weights on a GPU, None if nothing was measured."""
@@ -82,6 +88,29 @@ def apply_calibration(
         basis=basis,
         terms_us={**found.terms_us, "level": time_us - found.time_us} if found.terms_us else {},
     )
+
+
+def apply_to_kernel(calibration: Calibration, result: ModelResult) -> ModelResult:
+    """Return a model's result with its times moved by the level of its GPU; the interval moves along.
+
+    The cycles stay: they are at the clock that the report names, and the level may be one of the clock.
+    """
+    prediction = result.prediction
+    level = calibration.find_level(prediction.model, prediction.gpu)
+    if level is None:
+        return result
+    factor = calibration.find_factor(prediction.model, prediction.gpu)
+    moved = msgspec.structs.replace(
+        prediction,
+        time_us=prediction.time_us * factor,
+        time_us_low=prediction.time_us_low * factor,
+        time_us_high=prediction.time_us_high * factor,
+        assumptions=(
+            *prediction.assumptions,
+            f"times {factor:.3f} by the level of {level.rows} measured rows (--calibration)",
+        ),
+    )
+    return msgspec.structs.replace(result, prediction=moved)
 
 
 def load_calibration(path: Path) -> Calibration:

@@ -54,8 +54,8 @@ def compute_launch_overhead_cycles(model_input: ModelInput, clock_mhz: float) ->
     """Return the cycles of an empty kernel by the launch's timing.
 
     interval: of one that follows another, as the least part of their interval that nothing hides.
-    kernel: of its own duration. ncu: of the least interval in a stream, because a launch that runs alone hides
-    no part of it (assumed; NVIDIA's forum says that the duration holds a part of the launch).
+    kernel: of its own duration. ncu: of the least interval in a stream, because a launch that runs alone
+    hides no part of it (assumed; NVIDIA's forum says that the duration holds a part of the launch).
     """
     launch = model_input.gpu.file.launch
     match model_input.timing:
@@ -86,6 +86,6 @@ def describe_timing(model_input: ModelInput) -> str | None:
             return "time: the kernel's own, as profilers record it, without the gap to the next launch"
         case Timing.NCU:
             return (
-                "time: as Nsight Compute's duration of a launch alone, taken to hold all of the launch floor; "
-                "it flushes the caches where not told otherwise (--cold-l2)"
+                "time: as Nsight Compute's duration of a launch alone, taken to hold all of the launch "
+                "floor; it flushes the caches where not told otherwise (--cold-l2)"
             )

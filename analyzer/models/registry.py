@@ -105,7 +105,12 @@ def _get_predict(name: str, path: str, module: object) -> Predictor:
 def _make_unknown_model_error(name: str) -> UsageError:
     from difflib import get_close_matches
 
+    from analyzer.models.operators.registry import list_operator_models
+
     names = list_model_names()
+    if name in list_operator_models():
+        message = f"--model {name} takes operators by their shapes: `warplens predict`"
+        return UsageError(message, hint=f"one of: {', '.join(names)}")
     near = get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]}?" if near else f"one of: {', '.join(names)}"
     return UsageError(f"--model {name}: no such model", hint=hint)

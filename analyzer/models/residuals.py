@@ -70,11 +70,11 @@ def find_time_factors(
     is_calibrated = model_input.gpu.key in table.gpus
     is_calibrated &= table.kinds.measure_distance(stack) <= table.kinds.unlike_distance
     widening = 1.0 if is_calibrated else table.untaught_factor
-    widening *= table.unexecuted_factor ** _measure_guessed_share(model_input)
+    widening *= table.unexecuted_factor ** measure_guessed_share(model_input)
     return min(1.0, found.low) / widening, max(1.0, found.high) * widening
 
 
-def _measure_guessed_share(model_input: ModelInput) -> float:
+def measure_guessed_share(model_input: ModelInput) -> float:
     """Return the guessed share of executed instructions, or of requests to one memory if that is larger."""
     profile = model_input.profile
     if profile is None or profile.provenance is Provenance.UNKNOWN:

@@ -20,6 +20,7 @@ class OperatorHardware(Struct, frozen=True):
     dram_gbps: float  # datasheet's
     sustained_dram_gbps: float  # measured, or the datasheet's times an efficiency
     dram_bytes: float
+    has_hbm: bool
     l2_bytes: float
     l2_gbps: float
     l2_copy_gbps: float  # loads and stores together, half of each, of data that stay in the L2
@@ -28,6 +29,7 @@ class OperatorHardware(Struct, frozen=True):
     dram_latency_cycles: float
     fp32_tflops: float
     tdp_w: float
+    l1_bytes_per_sm: float  # shared memory's part included where the two are one
     shared_bytes_per_sm: float
     registers_per_sm: float
     max_warps_per_sm: float
@@ -86,6 +88,7 @@ def read_operator_hardware(gpu: Gpu) -> OperatorHardware:
         dram_gbps=dram_gbps,
         sustained_dram_gbps=gpu.sustained_dram_gbps.value,
         dram_bytes=1e9 * _find(file.memory.size_gb, 16.0),
+        has_hbm=file.memory.kind.startswith("HBM"),
         l2_bytes=file.l2.size_bytes.value,
         l2_gbps=_find(file.l2.bandwidth_gbps, _estimate_l2_gbps(gpu, clock_mhz)),
         l2_copy_gbps=_estimate_l2_copy_gbps(gpu, clock_mhz),
@@ -94,6 +97,9 @@ def read_operator_hardware(gpu: Gpu) -> OperatorHardware:
         dram_latency_cycles=latency.dram_latency_cycles.value if latency else 500.0,
         fp32_tflops=fp32,
         tdp_w=_find(file.power.tdp_w if file.power else None, 250.0),
+        l1_bytes_per_sm=_L1_BYTES.get(
+            file.arch, latency.l1_shared_bytes_per_sm.value if latency else 65536.0
+        ),
         shared_bytes_per_sm=limits.shared_bytes_per_sm.value if limits else 65536.0,
         registers_per_sm=limits.registers_per_sm.value if limits else 65536.0,
         max_warps_per_sm=limits.max_warps_per_sm.value if limits else 64.0,
@@ -130,6 +136,8 @@ def _estimate_l2_gbps(gpu: Gpu, clock_mhz: float) -> float:
     return per_cycle * gpu.sm_count * clock_mhz * 1e-3
 
 
+# largest L1 where it is not all of the array that it shares (CUDA programming guide, compute capabilities)
+_L1_BYTES = {"sm_60": 24576.0, "sm_61": 49152.0, "sm_75": 65536.0}
 # GPUs whose L2 has a near and a far part: latencies differ twofold, and what SMs of both read is kept twice
 _PARTITIONED = frozenset({"sm_80", "sm_90", "sm_100", "sm_103"})
 # L2 rate per cycle and byte of its size where the L2's slices, not the SMs, are the limit:

@@ -18,6 +18,8 @@ class MeasuredBatch(Struct, frozen=True):
     # rows with the same key stay on the same side of a split: (n, k) of products, head layouts of attention
     shape_keys: NDArray[np.int64]
     timing: Timing
+    # rows picked for how far a model was off on them: they teach, and do not count as errors
+    is_selection: bool = False
 
     def __len__(self) -> int:
         return len(self.time_us)
@@ -31,4 +33,5 @@ class MeasuredBatch(Struct, frozen=True):
             self.time_us[rows],
             self.shape_keys[rows],
             self.timing,
+            self.is_selection,
         )

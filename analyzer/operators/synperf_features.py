@@ -40,6 +40,7 @@ class KernelCategory(StrEnum):
     """A kernel category of SynPerf: one network each; the value names its file of weights."""
 
     GEMM = "gemm"
+    GEMM_FP32 = "gemm_fp32"  # not in the paper: the same network on CUDA cores
     SCALED_MM = "scaled_mm"
     ATTENTION = "attention"
     RMSNORM = "rmsnorm"
@@ -58,6 +59,7 @@ Decompose = Callable[[Any, PipeFigures], TaskTable]
 
 _DECOMPOSERS: dict[KernelCategory, Decompose] = {
     KernelCategory.GEMM: decompose_gemm,
+    KernelCategory.GEMM_FP32: decompose_gemm,
     KernelCategory.SCALED_MM: decompose_scaled_mm,
     KernelCategory.ATTENTION: decompose_attention,
     KernelCategory.RMSNORM: decompose_rmsnorm,
@@ -66,6 +68,7 @@ _DECOMPOSERS: dict[KernelCategory, Decompose] = {
 }
 _MATH_PIPES: dict[KernelCategory, tuple[Pipe, ...]] = {  # the paper's table V
     KernelCategory.GEMM: (Pipe.TENSOR,),
+    KernelCategory.GEMM_FP32: (Pipe.FMA,),
     KernelCategory.SCALED_MM: (Pipe.TENSOR,),
     KernelCategory.ATTENTION: (Pipe.TENSOR, Pipe.XU),
     KernelCategory.RMSNORM: (Pipe.FMA, Pipe.XU),
@@ -83,10 +86,12 @@ _CATEGORY_OF_OPERATOR = {
 
 
 def find_category(batch: OperatorBatch) -> KernelCategory | None:
-    """Return the kernel category of a batch, None where SynPerf has none (softmax, FP32 products)."""
+    """Return the kernel category of a batch, None where SynPerf has none (softmax, FP8 experts)."""
     if isinstance(batch, ProductBatch):
         if batch.dtype is DataType.FP8_BLOCK:
             return KernelCategory.SCALED_MM
+        if batch.dtype is DataType.FP32:
+            return KernelCategory.GEMM_FP32
         return KernelCategory.GEMM if batch.dtype in _HALF else None
     if batch.dtype not in _HALF:
         return None

@@ -30,7 +30,8 @@ from analyzer.report.kernel_analysis import GpuResult, KernelAnalysis
 from analyzer.text.demangling import demangle
 from analyzer.text.progress import StepProgress
 
-if TYPE_CHECKING:  # execution is loaded where a launch is known
+if TYPE_CHECKING:  # loaded where they are wanted: execution for a known launch
+    from analyzer.models.calibration import Calibration
     from analyzer.pipeline.launch_execution import ExecutedLaunch
     from analyzer.traffic.cache_experiment import CacheExperiment
 
@@ -53,6 +54,7 @@ class Options(Struct, frozen=True, kw_only=True):
     advice_rules: tuple[str, ...] = ()  # rules to look at; all where empty
     explain: bool = False  # run a second model where only one is named, so that they can be compared
     step_limit: int | None = None  # of each kernel's abstract execution; None: a few seconds for all kernels
+    calibration: "Calibration | None" = None  # levels of GPUs, of `warplens calibrate`
     # Processes that share the kernels of large inputs. They are forks, and forks of a program that has
     # threads may deadlock: more than one only if the caller has none.
     jobs: int = 1
@@ -201,7 +203,10 @@ class KernelAnalyzer:
         if not isinstance(model_input, Refusal):
             results = [find_model(name)(model_input) for name in choose_models(self.options, counted.launch)]
             found = [
-                one if unknown_range is None else unknown_range.widen(one, gpu, costs) for one in results
+                calibrate_result(
+                    self.options, one if unknown_range is None else unknown_range.widen(one, gpu, costs)
+                )
+                for one in results
             ]
         return tuple(
             GpuResult(
@@ -218,6 +223,15 @@ class KernelAnalyzer:
         if gpu.arch is not None and gpu.key not in self._costs_by_gpu:
             self._costs_by_gpu[gpu.key] = build_opcode_costs(kernel.form_table, gpu, gpu.arch)
         return self._costs_by_gpu.get(gpu.key)
+
+
+def calibrate_result(options: Options, result: ModelResult) -> ModelResult:
+    """Return a result with the level of its GPU, as it is where nothing was measured there."""
+    if options.calibration is None:
+        return result
+    from analyzer.models.calibration import apply_to_kernel
+
+    return apply_to_kernel(options.calibration, result)
 
 
 def choose_models(options: Options, launch: Launch) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from analyzer.models.portability import is_native
 from analyzer.models.registry import choose_default_model, choose_edited_gpu_model, find_model
 from analyzer.pipeline.analysis import choose_kernels, with_launch
 from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
-from analyzer.pipeline.kernel_analyzer import KernelAnalyzer, Options
+from analyzer.pipeline.kernel_analyzer import KernelAnalyzer, Options, calibrate_result
 from analyzer.pipeline.loaded_program import Program, load_all
 from analyzer.pipeline.python_launch import Launch
 from analyzer.report.analyze_schema import PredictionEntry
@@ -141,9 +141,9 @@ def _evaluate_kernel(
         name=kernel.name,
         demangled=demangle(kernel.name),
         architecture=kernel.arch,
-        base=_make_prediction_entry(before, counted, base),
+        base=_make_prediction_entry(before, counted, base, options),
         points=tuple(
-            _make_point_entry(counted, model, settings, gpu, ctas, tell) for settings, gpu in points
+            _make_point_entry(counted, model, settings, gpu, ctas, options, tell) for settings, gpu in points
         ),
         elasticity=elasticities.by_key,
         resolution=resolution,
@@ -183,14 +183,19 @@ def _make_point_entry(
     settings: Sequence[ParameterSetting],
     gpu: Gpu,
     ctas: int,
+    options: Options,
     tell: Callable[[str], None],
 ) -> PointEntry:
     tell(f"{model} at {', '.join(map(str, settings))}")
     found = _predict(counted, gpu, model, ctas)
     if isinstance(found, Refusal):
         return make_point_entry(gpu, settings, None, refused=found.reason)
-    return make_point_entry(gpu, settings, _make_prediction_entry(found, counted, gpu))
+    return make_point_entry(gpu, settings, _make_prediction_entry(found, counted, gpu, options))
 
 
-def _make_prediction_entry(result: ModelResult, counted: CountedLaunch, gpu: Gpu) -> PredictionEntry:
-    return make_prediction_entry(result, transferred=not is_native(counted.loaded.kernel, gpu))
+def _make_prediction_entry(
+    result: ModelResult, counted: CountedLaunch, gpu: Gpu, options: Options
+) -> PredictionEntry:
+    return make_prediction_entry(
+        calibrate_result(options, result), transferred=not is_native(counted.loaded.kernel, gpu)
+    )

@@ -1,13 +1,13 @@
-"""Load NVIDIA's aiconfigurator rows of whole fused mixtures of experts: both products and what is around them.
+"""Load NVIDIA's aiconfigurator rows of whole mixtures of experts: both products and what is around them.
 
-Times are intervals of CUDA graph replays, so a working set below the L2 stays in it. Taken are rows with balanced
-routing and without expert parallelism: a prediction names neither, and with expert parallelism the kernels also
-walk the rows of experts that other GPUs hold. Of a data type one kernel source teaches, the framework's own for
-GPUs without a tuned library: mixing them would mix different kernels under one name.
+Times are intervals of CUDA graph replays, so a working set below the L2 stays in it. Taken are rows with
+balanced routing and without expert parallelism: a prediction names neither, and with expert parallelism the
+kernels also walk the rows of experts that other GPUs hold. Of a data type one kernel source teaches, so that
+one set of weights describes one kernel.
 
-Models whose time lies below what reading all busy experts at the datasheet's bandwidth takes are left out on that
-GPU: they have no gate (one product less before the activation: hidden 2688, topk 22 in SGLang 0.5.14) or route to
-half of the experts (DeepSeek's groups in FP8).
+Models whose time lies below what reading all busy experts at the datasheet's bandwidth takes are left out on
+that GPU: they have no gate (one product less before the activation: hidden 2688, topk 22 in SGLang 0.5.14) or
+route to half of the experts (DeepSeek's groups in FP8).
 """
 
 from pathlib import Path
@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from operator_data.pipeweave_moe import make_shape_keys
 
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.operators.batches import MoeBatch
 from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.measured import MeasuredBatch, Timing
 from analyzer.operators.names import DataType, MoeProduct, Operator
-from operator_data.pipeweave_moe import make_shape_keys
 
 DATASET = "aiconfigurator moe"
 GPU_KEYS = {
@@ -46,11 +46,16 @@ _LEAST_RATIO = 0.9  # of the time that DRAM's datasheet allows
 _STREAMING_FOOTPRINT = 4.0  # bytes over the L2, from which weights come from DRAM
 
 
+def load_teaching(data: Path) -> list[MeasuredBatch]:
+    """Return the rows of all data types."""
+    return [batch for dtype in SOURCES for batch in load(data, dtype)]
+
+
 def load(data: Path, dtype: DataType) -> list[MeasuredBatch]:
-    """Return the rows of a data type of `data` (the folder `aiconfigurator`), a batch per GPU."""
+    """Return the rows of a data type under `data` (the folder `shared/data`), a batch per GPU."""
     name, source = SOURCES[dtype]
     table = pq.read_table(
-        data / "moe_perf.parquet",
+        data / "aiconfigurator" / "moe_perf.parquet",
         filters=[
             ("moe_dtype", "==", name),
             ("kernel_source", "==", source),

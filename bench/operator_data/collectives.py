@@ -2,9 +2,9 @@
 
 PipeWeave: durations of the NCCL kernel by the profiler, median of the repetitions, 2 KiB to 1 GiB in steps of
 8 KiB and more. Below 1 MiB they scatter by a factor of two from one size to the next: a kernel waits for the
-last GPU to arrive. aiconfigurator: NCCL 2.27 and 2.29 in CUDA graphs, powers of two up to 512 MiB; four of its
-systems are kept apart (`JUDGING_SYSTEMS`): they judge and do not teach. Four and eight L40S reach 5 and 1.4
-GB/s, which the source of the facts calls the host's doing: they are left out.
+last GPU to arrive. aiconfigurator: NCCL 2.27 and 2.29 in CUDA graphs, powers of two up to 512 MiB; four of
+its systems are kept apart (`JUDGING_SYSTEMS`): they judge and do not teach. Four and eight L40S reach 5 and
+1.4 GB/s, which the source of the facts calls the host's doing: they are left out.
 """
 
 import csv
@@ -40,10 +40,19 @@ _MOST_GPUS = {"l40s": 2}  # beyond these the host's topology decides
 JUDGING_SYSTEMS = frozenset({"h200_sxm", "b300_sxm", "gb300", "rtx_pro_6000_server"})
 
 
+def load_teaching(data: Path, operator: Operator) -> list[MeasuredBatch]:
+    """Return the rows that teach an operator: PipeWeave's, and NCCL's of GPUs that those lack."""
+    batches = load_pipeweave(data, operator)
+    if operator is Operator.SEND_RECV:
+        return batches
+    measured = {batch.gpu for batch in batches}
+    return batches + [batch for batch in load_nccl(data.parent / "facts") if batch.gpu not in measured]
+
+
 def load_pipeweave(data: Path, operator: Operator) -> list[MeasuredBatch]:
-    """Return all-reduces or sends of `data` (the folder `pipeweave`), a batch per GPU."""
+    """Return PipeWeave's all-reduces or sends under `data` (the folder `shared/data`), a batch per GPU."""
     result = []
-    for path in sorted((data / "collectives").glob(f"{operator}_*.parquet")):
+    for path in sorted((data / "pipeweave" / "collectives").glob(f"{operator}_*.parquet")):
         table = pq.read_table(path)
         message_bytes, gpus = (table[name].to_numpy().astype(np.float64) for name in ("bytes", "num_workers"))
         gpu = GPU_KEYS[table["gpu"][0].as_py()]
@@ -64,16 +73,15 @@ def load_nccl(facts: Path, *, judging: bool = False) -> list[MeasuredBatch]:
                 continue
             if gpus <= _MOST_GPUS.get(system, gpus):
                 groups[system].append((float(row["bytes"]), float(gpus), float(row["latency_us"])))
-    return [
-        _make(
-            "aiconfigurator nccl",
-            SYSTEM_KEYS[system],
-            Operator.ALL_REDUCE,
-            *np.array(rows).T,
-            Timing.INTERVAL,
+    result = []
+    for system, rows in sorted(groups.items()):
+        message_bytes, gpus_of_row, time_us = np.array(rows).T
+        gpu = SYSTEM_KEYS[system]
+        operator, timing = Operator.ALL_REDUCE, Timing.INTERVAL
+        result.append(
+            _make("aiconfigurator nccl", gpu, operator, message_bytes, gpus_of_row, time_us, timing)
         )
-        for system, rows in sorted(groups.items())
-    ]
+    return result
 
 
 def _make(

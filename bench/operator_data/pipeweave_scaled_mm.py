@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from operator_data.aiconfigurator_gemm import make_shape_keys
 
 from analyzer.operators.batches import ProductBatch
 from analyzer.operators.measured import MeasuredBatch, Timing
 from analyzer.operators.names import DataType, Operator
+from operator_data.aiconfigurator_gemm import make_shape_keys
 
 DATASET = "pipeweave"
 _GPUS = {"H20": "h20", "H800": "h800-sxm"}

@@ -157,6 +157,29 @@ def test_silu_has_two_special_functions_per_output() -> None:
 def test_categories_are_those_of_the_paper() -> None:
     assert find_category(product(8, 8, 8)) is KernelCategory.SCALED_MM
     assert find_category(product(8, 8, 8, DataType.BF16)) is KernelCategory.GEMM
-    assert find_category(product(8, 8, 8, DataType.FP32)) is None
+    assert find_category(product(8, 8, 8, DataType.FP32)) is KernelCategory.GEMM_FP32
+    assert find_category(product(8, 8, 8, DataType.INT8)) is None
     softmax = RowwiseBatch(Operator.SOFTMAX, DataType.BF16, column(1), column(8))
     assert find_category(softmax) is None
+
+
+# NeuSight's profile: kernel names and grids of V100 and A100 (m, n, k, batch; tile of rows x columns)
+@pytest.mark.parametrize(
+    ("gpu", "operator", "shape", "tile"),
+    [
+        ("v100-pcie", Operator.BMM, (313, 915, 233, 199), (64, 64)),
+        ("a100-40gb-pcie", Operator.BMM, (27, 390, 21, 6), (128, 128)),
+        ("a100-40gb-pcie", Operator.GEMM, (174, 1496, 11, 1), (32, 128)),
+        ("l4", Operator.GEMM, (174, 1496, 11, 1), (32, 128)),  # no profile: sm_80 is the most similar
+    ],
+)
+def test_fp32_products_take_the_tiles_of_profiles(
+    gpu: str, operator: Operator, shape: tuple[int, ...], tile: tuple[int, int]
+) -> None:
+    m, n, k, batch = shape
+    figures = figures_of(gpu, DataType.FP32)
+    given = ProductBatch(operator, DataType.FP32, column(m), column(n), column(k), column(batch))
+    tasks = decompose(given, KernelCategory.GEMM_FP32, figures)
+    assert tasks.repeats.tolist() == [-(-m // tile[0]) * -(-n // tile[1]) * batch]
+    assert tasks.demand[0, Pipe.FMA] == tile[0] * tile[1] * -(-k // 32) * 32
+    assert tasks.demand[0, Pipe.TENSOR] == 0

@@ -4,7 +4,8 @@ A model predicts time_us = reference_us · exp(correction). Which correction, an
 depends on what is known of the GPU:
 
     known    rows of this GPU taught: the correction sees its hardware figures too
-    sibling  a GPU of the same architecture taught: the nearest one's correction, or the transferred one
+    sibling  a GPU of the same architecture, or of its family, taught: the nearest one's correction, or the
+             transferred one
     unseen   nothing of this architecture taught: dimensionless features alone, shrunk towards the reference
 
 Invariant: the interval of each situation comes from residuals of rows that were left out in just that way
@@ -31,6 +32,20 @@ class Situation(StrEnum):
     KNOWN = "known"
     SIBLING = "sibling"
     UNSEEN = "unseen"
+
+
+# Architectures whose kernels are compiled for one family target: sm_100f, sm_120f.
+_FAMILIES = {"sm_103": "sm_100", "sm_121": "sm_120"}
+
+
+def find_architecture_family(architecture: str) -> str:
+    """Return the architecture that stands for those of its family: "sm_100" for "sm_103"."""
+    return _FAMILIES.get(architecture, architecture)
+
+
+def are_siblings(architecture: str, other: str) -> bool:
+    """Return whether libraries run the same kernels on both architectures."""
+    return find_architecture_family(architecture) == find_architecture_family(other)
 
 
 class Correction(Struct, frozen=True):
@@ -94,14 +109,14 @@ class LearnedWeights(Struct, frozen=True):
         """Return what taught of a GPU."""
         if any(taught.gpu == gpu for taught in self.taught):
             return Situation.KNOWN
-        if any(taught.architecture == architecture for taught in self.taught):
+        if any(are_siblings(taught.architecture, architecture) for taught in self.taught):
             return Situation.SIBLING
         return Situation.UNSEEN
 
     def find_nearest(self, gpu: str, architecture: str, hardware: tuple[float, ...]) -> TaughtGpu:
         """Return the GPU that taught, or of the same architecture if any the one with the nearest figures."""
         candidates = [t for t in self.taught if t.gpu == gpu]
-        candidates = candidates or [t for t in self.taught if t.architecture == architecture]
+        candidates = candidates or [t for t in self.taught if are_siblings(t.architecture, architecture)]
         target = np.array(hardware)
         return min(
             candidates or self.taught, key=lambda t: float(np.abs(np.array(t.hardware) - target).sum())

@@ -27,7 +27,9 @@ SCHEMA = "warplens/weights/1"
 _HEADER = "warplens"  # key of the metadata that holds the JSON
 
 
-class _CorrectionHeader(msgspec.Struct, frozen=True):
+class CorrectionHeader(msgspec.Struct, frozen=True):
+    """What a file says of a correction beside its arrays."""
+
     share: float
     sees_hardware: bool
     base: float | None = None  # of its trees; None: no trees
@@ -43,8 +45,8 @@ class _Header(msgspec.Struct, frozen=True):
     feature_names: tuple[str, ...]
     feature_low: tuple[float, ...]
     feature_high: tuple[float, ...]
-    known: _CorrectionHeader
-    unseen: _CorrectionHeader
+    known: CorrectionHeader
+    unseen: CorrectionHeader
     takes_siblings_correction: bool
     intervals: dict[Situation, ResidualInterval]
     leveled: ResidualInterval
@@ -94,8 +96,8 @@ def load_weights(path: Path) -> LearnedWeights:
             feature_names=header.feature_names,
             feature_low=header.feature_low,
             feature_high=header.feature_high,
-            known=_read_correction(header.known, "known", arrays),
-            unseen=_read_correction(header.unseen, "unseen", arrays),
+            known=read_correction(header.known, "known", arrays),
+            unseen=read_correction(header.unseen, "unseen", arrays),
             takes_siblings_correction=header.takes_siblings_correction,
             intervals=header.intervals,
             leveled=header.leveled,
@@ -119,8 +121,8 @@ def save_weights(weights: LearnedWeights, path: Path) -> None:
         feature_names=weights.feature_names,
         feature_low=weights.feature_low,
         feature_high=weights.feature_high,
-        known=_write_correction(weights.known, "known", arrays),
-        unseen=_write_correction(weights.unseen, "unseen", arrays),
+        known=write_correction(weights.known, "known", arrays),
+        unseen=write_correction(weights.unseen, "unseen", arrays),
         takes_siblings_correction=weights.takes_siblings_correction,
         intervals=dict(weights.intervals),
         leveled=weights.leveled,
@@ -140,7 +142,8 @@ def save_arrays(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str],
     write_file(path, [data])
 
 
-def _read_correction(header: _CorrectionHeader, prefix: str, arrays: Arrays) -> Correction:
+def read_correction(header: CorrectionHeader, prefix: str, arrays: Arrays) -> Correction:
+    """Return the correction whose arrays have a prefix. Raises KeyError where one is missing."""
     trees = mlp = None
     if header.base is not None:
         trees = TreeEnsemble(
@@ -159,7 +162,8 @@ def _read_correction(header: _CorrectionHeader, prefix: str, arrays: Arrays) -> 
     return Correction(trees, mlp, header.share, header.sees_hardware)
 
 
-def _write_correction(correction: Correction, prefix: str, arrays: Arrays) -> _CorrectionHeader:
+def write_correction(correction: Correction, prefix: str, arrays: Arrays) -> CorrectionHeader:
+    """Add the arrays of a correction, with a prefix, and return what the file says beside them."""
     if correction.trees is not None:
         arrays[f"{prefix}.trees.features"] = correction.trees.features
         arrays[f"{prefix}.trees.thresholds"] = correction.trees.thresholds
@@ -172,7 +176,7 @@ def _write_correction(correction: Correction, prefix: str, arrays: Arrays) -> _C
         ):
             arrays[f"{prefix}.mlp.weight{layer}"] = weight
             arrays[f"{prefix}.mlp.bias{layer}"] = bias
-    return _CorrectionHeader(
+    return CorrectionHeader(
         correction.share,
         correction.sees_hardware,
         None if correction.trees is None else correction.trees.base,

@@ -16,6 +16,7 @@ from analyzer.operators.hardware_figures import (
     compute_hardware_features,
     read_operator_hardware,
 )
+from analyzer.text.errors import UsageError
 
 NAME = "ours"
 _UNTAUGHT_INTERVAL = (-0.7, 0.7)  # assumed: half to twice the time, where no row of an operator taught
@@ -53,6 +54,11 @@ def predict_with_weights(
     terms = compute_batch_terms(batch, hardware, family, weights)
     if weights is None:
         return _predict_untaught(terms)
+    if weights.feature_names != family.feature_names:
+        raise UsageError(
+            f"the weights {weights.name} were learned with other features than this version computes",
+            hint="learn them again with `warplens learn`",
+        )
     features = family.compute_features(batch, hardware, terms)
     found = apply_correction(weights, gpu.key, hardware, terms.total_us, features)
     return msgspec.structs.replace(found, terms_us=_list_terms(terms, found.time_us))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from analyzer.hardware.gpu import Gpu
 from analyzer.models.operators.interface import OperatorPrediction
+from analyzer.models.registry import is_own_model
 from analyzer.operators.batches import OperatorBatch
 from analyzer.text.errors import UsageError
 
@@ -27,8 +28,9 @@ def list_operator_models() -> tuple[str, ...]:
 def find_operator_model(name: str) -> OperatorPredictor:
     """Return a model's `predict`. Raises UsageError for an unknown name."""
     if name not in list_operator_models():
-        raise UsageError(
-            f"--model {name}: no such model of operators", hint=f"one of: {', '.join(list_operator_models())}"
-        )
+        known = f"one of: {', '.join(list_operator_models())}"
+        if is_own_model(name):
+            raise UsageError(f"--model {name} takes compiled code: `warplens analyze`", hint=known)
+        raise UsageError(f"--model {name}: no such model of operators", hint=known)
     predict: OperatorPredictor = import_module(f"{__package__}.{name}").predict
     return predict

@@ -58,6 +58,16 @@ class EfficiencyNetwork(Struct, frozen=True):
         return efficiency
 
 
+class LeftOut(Struct, frozen=True):
+    """Errors of a network that was learned without these rows."""
+
+    what: str  # "shapes", or the key of a GPU
+    n_rows: int
+    mean: float  # of |predicted / measured - 1|
+    median: float
+    p90: float
+
+
 class SynperfCard(Struct, frozen=True):
     """What a network was learned from, and how it did on rows left out."""
 
@@ -72,6 +82,7 @@ class SynperfCard(Struct, frozen=True):
     n_rows: int
     known_interval: tuple[float, float]  # 80 % of log(measured / predicted), held-out shapes
     unseen_interval: tuple[float, float]  # likewise, GPUs left out
+    left_out: tuple[LeftOut, ...]
 
 
 class SynperfWeights(Struct, frozen=True):

@@ -7,11 +7,13 @@ least. The body is what transfers. Its measured length says how likely each of t
              reached carries over. Where the data move from one level to the other, they take the new level's
              time; what the old level hid behind itself comes to light.
     compute  FP32 arithmetic is the limit: its efficiency carries over.
-    SM       anything else in the SMs (issue, loads and stores, shared memory, atomics, latency): time goes
+    SM       anything else in the SMs (issue, loads and stores, shared memory, latency): time goes
              with SMs, clock, lanes and load paths, with whole CTAs per SM, and a little with resident warps.
 
 The weight of an explanation is the share of its roof that was reached, to the power _SHARPNESS; the SM's is
 _TYPICAL_SHARE to that power. The estimates are averaged in log space, each no less than the target's roofs.
+A name that speaks of atomics or histograms is believed: these queue for words of memory, so their time goes
+with the clock alone.
 
 Invariants: transfer to the same GPU returns the measured time, unless that is at the launch floor, where the
 roofs decide; times grow with the measured time.
@@ -38,9 +40,9 @@ _SHARPNESS, _TYPICAL_SHARE = 4.0, 0.6
 # (AutoTuningAssociation/benchmark_hub @8eeb99e, medians over 10,000 and 5,220 configurations).
 _LANE_EXPONENT = 0.37
 # Likewise the bytes that an SM's path to its L1 and shared memory moves in a cycle, twice as many on Volta
-# and data-centre GPUs: 0.15 to 0.25 is best for batched products and layer norms of NeuSight (V100, T4), 0.4
-# for its linear layers, 0.5 for the dedispersion of the tuning sweeps (A100, RTX A4000).
-_PATH_EXPONENT = 0.3
+# and data-centre GPUs: 0.15 to 0.25 is best for batched products and layer norms of NeuSight (V100, T4), 0
+# for its softmax, 0.4 for its linear layers.
+_PATH_EXPONENT = 0.2
 # Resident warps that give half of an SM's rate. Few are enough, so occupancy matters little: Algorithm 1
 # takes the rate as proportional to it.
 _HALF_RATE_WARPS = 4.0
@@ -62,8 +64,10 @@ class Limit(StrEnum):
     LEVEL = "cache level"  # memory, and the data are in the L2 of one of the GPUs only
     COMPUTE = "compute"
     SM = "SM"
+    ATOMICS = "atomics"  # said by the name
     LAUNCH = "launch"  # the launch floor of one of the GPUs hides the body
     UNKNOWN = "unknown"  # nobody counted bytes
+    CODE = "code"  # what the static model says
 
 
 class TransferEstimate(Struct, frozen=True):
@@ -184,13 +188,17 @@ def _transfer_body(
         Limit.COMPUTE: min(1.0, source.flops_us / body_us) ** _SHARPNESS,
         Limit.SM: _TYPICAL_SHARE**_SHARPNESS,
     }
-    if launch.moved_bytes is None:
+    if launch.is_of_atomics:
+        estimates = {Limit.ATOMICS: body_us * source.figures.clock_mhz / target.figures.clock_mhz}
+        weights = {Limit.ATOMICS: 1.0}
+    elif launch.moved_bytes is None:
         weights = {memory: _UNKNOWN_TRAFFIC_WEIGHT, Limit.COMPUTE: 0.0, Limit.SM: 1 - _UNKNOWN_TRAFFIC_WEIGHT}
     roof_us = max(target.memory_us, target.flops_us)
     total = sum(weights.values())
     mean_log = sum(w * math.log(max(roof_us, estimates[which])) for which, w in weights.items()) / total
     limit = max(weights, key=lambda which: weights[which])
-    return math.exp(mean_log), Limit.UNKNOWN if launch.moved_bytes is None else limit
+    is_unknown = launch.moved_bytes is None and limit is not Limit.ATOMICS
+    return math.exp(mean_log), Limit.UNKNOWN if is_unknown else limit
 
 
 def _transfer_traffic(launch: MeasuredLaunch, body_us: float, source: _Side, target: _Side) -> float:

@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.operators.batches import Column, OperatorBatch, ProductBatch
+from analyzer.operators.batches import Column, OperatorBatch, ProductBatch, select
 from analyzer.operators.family import FittedParameter, OperatorFamily, Parameters, ReferenceTerms
 from analyzer.operators.hardware_figures import OperatorHardware
 from analyzer.operators.names import DataType, Operator
@@ -27,15 +27,27 @@ Matrix = NDArray[np.float64]
 
 
 class TilePlan(Struct, frozen=True):
-    """The candidate that finishes first, per row of a batch."""
+    """Tiles of one size per row of a batch, and the cycles that they take on the most loaded SM."""
 
-    rows: Column  # of the tile, in elements of m
-    columns: Column  # in elements of n
-    splits: Column  # parts that the reduction is cut into
-    tiles: Column  # with padding and all parts
-    rounds: Column  # tiles of the most loaded SM
-    cycles: Column  # of the most loaded SM
+    tiles: Column  # with padding and all parts of the reduction
     loads_bytes: Column  # that all tiles read, from L2 or DRAM
+    tensor_cycles: Column
+    load_cycles: Column  # in which the tensor cores wait for operands from the L2
+    ramp_cycles: Column  # first loads, last stores, addition of the reduction's parts
+
+    @property
+    def cycles(self) -> Column:
+        """Cycles of the most loaded SM."""
+        return self.tensor_cycles + self.load_cycles + self.ramp_cycles
+
+
+class TileRates(Struct, frozen=True):
+    """What one SM does per cycle, and what a tile costs before and after its products."""
+
+    fma: float
+    load_bytes: float
+    ramp_cycles: float  # once
+    round_cycles: float  # for each further round of resident tiles
 
 
 _TILE_SHAPES = (
@@ -51,46 +63,62 @@ _TILE_SHAPES = (
     (128, 256),
     (256, 128),
 )
-_SPLITS = (1, 2, 4, 8, 16)
+_CANDIDATES = np.array([(*shape, splits) for shape in _TILE_SHAPES for splits in (1, 2, 4, 8, 16)], float)
+_ROWS_AT_ONCE = 256  # times candidates: keeps the arrays in the cache
 _FEATURE_TILES = ((64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128), (256, 256))
 
 
 def choose_tiles(batch: ProductBatch, hardware: OperatorHardware, parameters: Parameters) -> TilePlan:
     """Return per row the candidate tile and split whose most loaded SM has the fewest cycles."""
+    cycles_per_us = hardware.sm_count * hardware.boost_mhz
     sustained = find_sustained_tflops(batch.dtype, hardware, parameters)
-    fma_per_cycle = sustained * 1e6 / (2.0 * hardware.sm_count * hardware.boost_mhz)
-    load_bytes_per_cycle = (
-        hardware.l2_gbps * 1e3 / (hardware.sm_count * hardware.boost_mhz) * parameters["l2_share"]
+    rates = TileRates(
+        fma=sustained * 1e6 / (2.0 * cycles_per_us),
+        load_bytes=hardware.l2_gbps * 1e3 / cycles_per_us * parameters["l2_share"],
+        ramp_cycles=parameters["ramp_cycles"],
+        round_cycles=parameters["round_cycles"],
     )
-    best = np.full(len(batch), np.inf)
-    chosen = np.zeros((7, len(batch)))
-    a_bytes, b_bytes = batch.dtype.activation_bytes, batch.dtype.weight_bytes
-    for rows, columns in _TILE_SHAPES:
-        grid = np.ceil(batch.m / rows) * np.ceil(batch.n / columns) * batch.batch
-        resident = float(np.clip(16384 / (rows * columns), 1, 4))
-        tensor = rows * columns / fma_per_cycle
-        load = (rows * a_bytes + columns * b_bytes) / load_bytes_per_cycle
-        step = (tensor**4 + load**4) ** 0.25
-        for splits in _SPLITS:
-            tiles = grid * splits
-            depth = np.ceil(batch.k / (32 * splits)) * 32
-            rounds = np.ceil(tiles / hardware.sm_count)
-            cycles = rounds * depth * step + parameters["ramp_cycles"]
-            cycles += np.maximum(rounds / resident - 1.0, 0.0) * parameters["round_cycles"]
-            if splits > 1:
-                cycles += rounds * rows * columns * 8.0 / load_bytes_per_cycle + parameters["ramp_cycles"]
-            better = cycles < best
-            best = np.where(better, cycles, best)
-            loads = tiles * depth * (rows * a_bytes + columns * b_bytes)
-            figures = (rows, columns, splits, tiles, rounds, cycles, loads)
-            for place, figure in enumerate(figures):
-                chosen[place] = np.where(better, figure, chosen[place])
-    return TilePlan(*chosen)
+    best = np.empty(len(batch), dtype=np.int64)
+    rows, columns, splits = _CANDIDATES.T[:, :, None]
+    for start in range(0, len(batch), _ROWS_AT_ONCE):
+        part = select(batch, np.arange(start, min(start + _ROWS_AT_ONCE, len(batch))))
+        cycles = plan_tiles(part, hardware.sm_count, rates, rows, columns, splits).cycles
+        best[start : start + _ROWS_AT_ONCE] = cycles.argmin(axis=0)
+    return plan_tiles(batch, hardware.sm_count, rates, *_CANDIDATES[best].T)
 
 
-def find_sustained_tflops(
-    dtype: DataType, hardware: OperatorHardware, parameters: Parameters
-) -> float:
+def plan_tiles(
+    batch: ProductBatch,
+    sm_count: float,
+    rates: TileRates,
+    rows: Column,
+    columns: Column,
+    splits: Column,
+) -> TilePlan:
+    """Return the cycles of tiles of rows x columns elements with the reduction in so many parts.
+
+    The three are one per row of the batch, or candidates x 1: the plan then has candidates x rows.
+    """
+    tiles = np.ceil(batch.m / rows) * np.ceil(batch.n / columns) * batch.batch * splits
+    depth = np.ceil(batch.k / (32.0 * splits)) * 32.0
+    rounds = np.ceil(tiles / sm_count)
+    operands = rows * batch.dtype.activation_bytes + columns * batch.dtype.weight_bytes
+    tensor = rows * columns / rates.fma
+    load = operands / rates.load_bytes
+    step = np.sqrt(np.sqrt(tensor**4 + load**4))
+    resident = np.clip(16384.0 / (rows * columns), 1.0, 4.0)
+    ramp = rates.ramp_cycles + np.maximum(rounds / resident - 1.0, 0.0) * rates.round_cycles
+    adding = rates.ramp_cycles + rounds * rows * columns * 8.0 / rates.load_bytes
+    return TilePlan(
+        tiles=tiles,
+        loads_bytes=tiles * depth * operands,
+        tensor_cycles=rounds * depth * tensor,
+        load_cycles=rounds * depth * (step - tensor),
+        ramp_cycles=ramp + np.where(np.greater(splits, 1), adding, 0.0),
+    )
+
+
+def find_sustained_tflops(dtype: DataType, hardware: OperatorHardware, parameters: Parameters) -> float:
     """Return what tensor cores sustain in TFLOP/s: a share of the peak, less where power ends it sooner.
 
     Warp-level products move their operands through the register file and take about twice the energy of
@@ -99,10 +127,13 @@ def find_sustained_tflops(
     peak = hardware.find_peak_tflops(dtype) * parameters["tensor_share"]
     if hardware.architecture in _ASYNCHRONOUS:
         return peak
-    by_power = hardware.tdp_w / parameters["picojoules"]
+    picojoules = parameters["picojoules"] * (dtype.activation_bytes / 2.0) ** _ENERGY_EXPONENT
+    by_power = hardware.tdp_w / picojoules
     return float((peak**-6.0 + by_power**-6.0) ** (-1.0 / 6.0))
 
 
+_ENERGY_EXPONENT = 0.6  # of the operands' width: INT8 on an A100 and FP8 on an L40S take .5 to .65 of BF16's
+_WHOLE_L2 = frozenset({"sm_75", "sm_86", "sm_89", "sm_120", "sm_121"})
 _ASYNCHRONOUS = frozenset({"sm_90", "sm_100", "sm_103", "sm_110"})
 
 
@@ -121,10 +152,12 @@ def count_bytes(batch: ProductBatch) -> Matrix:
 _SCALE_BYTES = {DataType.NVFP4: 1 / 16, DataType.FP8_BLOCK: 4 / 128}
 
 
-def compute_terms(
-    batch: ProductBatch, hardware: OperatorHardware, parameters: Parameters
-) -> ReferenceTerms:
-    """Return the reference time of each product with its terms: sm, dram, launch, in microseconds."""
+def compute_terms(batch: ProductBatch, hardware: OperatorHardware, parameters: Parameters) -> ReferenceTerms:
+    """Return the reference time of each product, in microseconds.
+
+    The terms: tensor, load (tensor cores wait for the L2), ramp, dram, quantize (of what a module does beside
+    the product), launch. SM and DRAM overlap, the rest adds up.
+    """
     plan = choose_tiles(batch, hardware, parameters)
     least = count_bytes(batch)
     sm_us = plan.cycles / hardware.boost_mhz
@@ -133,18 +166,36 @@ def compute_terms(
     missing = _find_missing_share(least, hardware, parameters["resident_limit"])
     dram_rate = hardware.dram_gbps * parameters["dram_share"] * 1e3
     dram_us = (once * missing + again) / dram_rate + parameters["dram_ramp_us"]
-    quantize_us = np.full(len(batch), parameters["module_us"])
-    quantize_us += 3.0 * batch.m * batch.k / dram_rate * parameters["module_share"]
+    quantize_us = parameters["module_us"] + _time_quantization(batch, hardware, parameters)
     launch_us = np.full(len(batch), parameters["launch_us"])
     norm = parameters["norm"]
     total = launch_us + quantize_us + (sm_us**norm + dram_us**norm) ** (1.0 / norm)
     return ReferenceTerms(
-        names=("sm", "dram", "quantize", "launch"),
-        terms_us=np.stack([sm_us, dram_us, quantize_us, launch_us], axis=1),
+        names=("tensor", "load", "ramp", "dram", "quantize", "launch"),
+        terms_us=np.stack(
+            [
+                plan.tensor_cycles / hardware.boost_mhz,
+                plan.load_cycles / hardware.boost_mhz,
+                plan.ramp_cycles / hardware.boost_mhz,
+                dram_us,
+                quantize_us,
+                launch_us,
+            ],
+            axis=1,
+        ),
         total_us=total,
         flops=2.0 * batch.batch * batch.m * batch.n * batch.k,
         dram_bytes=once,
     )
+
+
+def _time_quantization(batch: ProductBatch, hardware: OperatorHardware, parameters: Parameters) -> Column:
+    """Return the time in which a module reads the activations in BF16 and writes them narrow: L2 and DRAM."""
+    moved = parameters["module_share"] * 3.0 * batch.batch * batch.m * batch.k
+    lost = np.clip(2.0 * moved / hardware.l2_bytes - 1.0, 0.0, 1.0)
+    dram_rate = hardware.dram_gbps * parameters["dram_share"] * 1e3
+    time_us: Column = moved / (hardware.l2_gbps * 1e3) + moved * lost / dram_rate
+    return time_us
 
 
 def find_working_set(least: Matrix, hardware: OperatorHardware) -> Column:
@@ -154,13 +205,19 @@ def find_working_set(least: Matrix, hardware: OperatorHardware) -> Column:
     stay resident and those whose copies fill it exactly, as 4096 x 6144 of bf16 on 96 MiB, too.
     """
     copies = np.clip(np.ceil(hardware.l2_bytes / least[1]), 1.0, 5.0)
-    return copies * least[1] + least[0] + least[2]
+    passed: Column = copies * least[1] + least[0] + least[2]
+    return passed
 
 
 def _find_missing_share(least: Matrix, hardware: OperatorHardware, limit: float) -> Column:
-    """Return the share of the operands that the L2 no longer holds: one half at `limit` of its size."""
-    full = find_working_set(least, hardware) / (hardware.l2_bytes * limit)
-    return 1.0 / (1.0 + np.exp(-np.clip(24.0 * np.log(full), -50.0, 50.0)))
+    """Return the share of the operands that the L2 no longer holds: one half at `limit` of its size.
+
+    Chips with one L2 lose nothing up to its size and then nearly all; those with two halves, each of which
+    also keeps copies of the other's lines, begin to lose earlier.
+    """
+    whole = hardware.architecture in _WHOLE_L2
+    full = find_working_set(least, hardware) / (hardware.l2_bytes * (1.03 if whole else limit))
+    return 1.0 / (1.0 + np.exp(-np.clip((40.0 if whole else 6.0) * np.log(full), -50.0, 50.0)))
 
 
 def _count_reread_bytes(plan: TilePlan, least: Matrix, hardware: OperatorHardware) -> Column:
@@ -172,13 +229,17 @@ def _count_reread_bytes(plan: TilePlan, least: Matrix, hardware: OperatorHardwar
     operands = least[0] + least[1]
     missing = np.clip(1.0 - hardware.l2_bytes / np.maximum(operands, 1.0), 0.0, 1.0)
     wave_loads = plan.loads_bytes / np.sqrt(np.minimum(hardware.sm_count, plan.tiles))
-    return missing * np.maximum(wave_loads - operands, 0.0)
+    again: Column = missing * np.maximum(wave_loads - operands, 0.0)
+    return again
 
 
 def compute_features(batch: ProductBatch, hardware: OperatorHardware, terms: ReferenceTerms) -> Matrix:
-    """Return rows x `FAMILY.feature_names`: where the time goes, waves and padding of several tiles, sizes."""
+    """Return rows x `FAMILY.feature_names`: where the time goes, sizes, waves and padding of tiles."""
     m, n, k = batch.m, batch.n, batch.k
-    columns = [np.log(terms.terms_us[:, place] / terms.total_us) for place in (0, 1, 3)]
+    columns = [
+        np.log(np.maximum(terms.find_term(name) / terms.total_us, 1e-3))
+        for name in ("tensor", "load", "ramp", "dram")
+    ]
     least = count_bytes(batch)
     columns += [
         np.log2(m),
@@ -199,14 +260,16 @@ def compute_features(batch: ProductBatch, hardware: OperatorHardware, terms: Ref
     for rows, width in _FEATURE_TILES:
         waves = np.ceil(m / rows) * np.ceil(n / width) * batch.batch / hardware.sm_count
         columns += [np.log2(waves), np.log2(np.ceil(waves) / waves)]
+    columns.append(np.full(len(batch), float(hardware.architecture in _ASYNCHRONOUS)))
     return np.stack(columns, axis=1)
 
 
 _TILE_NAMES = tuple(f"{rows}x{width}" for rows, width in _FEATURE_TILES)
 _FEATURE_NAMES = (
-    "sm_share",
+    "tensor_share",
+    "load_share",
+    "ramp_share",
     "dram_share",
-    "launch_share",
     "log_m",
     "log_n",
     "log_k",
@@ -222,6 +285,7 @@ _FEATURE_NAMES = (
     "n_alignment",
     "k_alignment",
     *(f"{figure}_{tile}" for tile in _TILE_NAMES for figure in ("waves", "last_wave")),
+    "asynchronous",
 )
 
 
@@ -234,30 +298,32 @@ def _count_trailing_zeros(sizes: Column, most: int) -> Column:
 
 
 def choose_weights(batch: OperatorBatch) -> str:
-    """Return the name of the set of weights: the data type's own."""
-    return f"gemm-{batch.dtype.value}"
+    """Return the name of the set of weights: the data type's own; FP16 and TF32 share that of BF16."""
+    dtype = DataType.BF16 if batch.dtype in (DataType.FP16, DataType.TF32) else batch.dtype
+    return f"gemm-{dtype.value}"
 
 
 FAMILY = OperatorFamily(
     name="gemm",
     operators=frozenset({Operator.GEMM, Operator.BMM}),
     parameters=(
-        FittedParameter("tensor_share", 0.75, 0.2, 1.0),
-        FittedParameter("l2_share", 0.8, 0.2, 3.0),
-        FittedParameter("dram_share", 0.86, 0.5, 1.0),
-        FittedParameter("reread_share", 0.3, 0.0, 1.0),
-        FittedParameter("picojoules", 1.55, 0.4, 2.5),
-        FittedParameter("ramp_cycles", 2500.0, 200.0, 8000.0),
+        FittedParameter("tensor_share", 0.89, 0.2, 1.0),
+        FittedParameter("l2_share", 1.6, 0.2, 3.0),
+        FittedParameter("dram_share", 0.78, 0.5, 1.0),
+        FittedParameter("reread_share", 1.0, 0.0, 1.0),
+        FittedParameter("picojoules", 1.5, 0.9, 1.8),
+        FittedParameter("ramp_cycles", 4800.0, 200.0, 8000.0),
         FittedParameter("round_cycles", 2000.0, 0.0, 8000.0),
-        FittedParameter("dram_ramp_us", 1.0, 0.0, 4.0),
-        FittedParameter("launch_us", 1.5, 0.3, 10.0),
+        FittedParameter("dram_ramp_us", 1.3, 0.0, 4.0),
+        FittedParameter("launch_us", 0.1, 0.05, 8.0),
         FittedParameter("module_us", 0.0, 0.0, 20.0),
         FittedParameter("module_share", 0.0, 0.0, 2.0),
-        FittedParameter("resident_limit", 1.0, 0.9, 1.1),
-        FittedParameter("norm", 2.5, 1.2, 6.0),
+        FittedParameter("resident_limit", 0.4, 0.2, 1.1),
+        FittedParameter("norm", 2.9, 1.2, 6.0),
     ),
     feature_names=_FEATURE_NAMES,
     compute_terms=compute_terms,
     compute_features=compute_features,
     choose_weights=choose_weights,
+    data_types=frozenset(DataType) - {DataType.FP32},
 )

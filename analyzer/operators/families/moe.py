@@ -53,6 +53,7 @@ class ProductShape(Struct, frozen=True):
     experts: Column
     n: Column  # columns of the output
     k: Column  # reduction
+    other_weight_bytes: Column  # of one expert, that pass through the L2 before the same weights come again
     dtype: DataType
 
 
@@ -87,7 +88,10 @@ _PARAMETERS = (
     FittedParameter("short_row_loss", 0.1, 0.0, 0.8),  # more DRAM time where a step takes 64 bytes of a row
     FittedParameter("step_latency_us", 0.2, 0.02, 2.0),
     FittedParameter("launch_us", 5.0, 0.5, 8.0),
-    FittedParameter("warm_share", 0.5, 0.2, 1.5),  # of the L2: footprint that stays from launch to launch
+    # footprint that stays for the next launch, of an L2 in partitions that each keep what their SMs ask for
+    FittedParameter("warm_share", 0.5, 0.2, 1.5),
+    # likewise of an L2 in one piece; SynPerf's norms on L20 and RTX 6000 Ada give 0.8 (family rowwise)
+    FittedParameter("whole_warm_share", 0.8, 0.3, 1.5),
     FittedParameter("sharpness", 4.3, 1.5, 8.0),  # p of the p-norm
     FittedParameter("around_us", 9.0, 0.0, 40.0),  # of alignment, activation and sum around both products
 )
@@ -126,11 +130,18 @@ _DEFAULTS: dict[DataType, tuple[_Blocks, _Blocks]] = {
 def describe_product(batch: MoeBatch, which: MoeProduct) -> ProductShape:
     """Return one of the two products of a batch: `w13` (hidden to twice intermediate) or `w2` (and back)."""
     pairs = batch.m * batch.topk
-    if which is MoeProduct.W13:
-        return ProductShape(
-            pairs, batch.m, batch.experts, 2.0 * batch.intermediate, batch.hidden, batch.dtype
-        )
-    return ProductShape(pairs, pairs, batch.experts, batch.hidden, batch.intermediate, batch.dtype)
+    is_first = which is MoeProduct.W13
+    elements = batch.hidden * batch.intermediate * (1.0 if is_first else 2.0)
+    alternates = 1.0 if batch.which is MoeProduct.BOTH else 0.0
+    return ProductShape(
+        pairs=pairs,
+        distinct_rows=batch.m if is_first else pairs,
+        experts=batch.experts,
+        n=2.0 * batch.intermediate if is_first else batch.hidden,
+        k=batch.hidden if is_first else batch.intermediate,
+        other_weight_bytes=alternates * elements * batch.dtype.weight_bytes,
+        dtype=batch.dtype,
+    )
 
 
 def compute_tile_terms(
@@ -144,7 +155,9 @@ def compute_tile_terms(
     tensor_us = _compute_tensor_us(shape, configuration, tiling, hardware) / parameters["tensor_share"]
     l2_us = _compute_l2_us(shape, configuration, tiling, hardware, parameters)
     bytes_once = _count_bytes_once(shape, tiling)
-    kept = np.clip(2.0 - bytes_once / (parameters["warm_share"] * hardware.l2_bytes), 0.0, 1.0)
+    warm_share = parameters["warm_share" if hardware.l2_partitions > 1.0 else "whole_warm_share"]
+    passing = bytes_once + tiling.busy_experts * shape.other_weight_bytes
+    kept = np.clip(2.0 - passing / (warm_share * hardware.l2_bytes), 0.0, 1.0)
     moved = bytes_once * (1.0 - kept)
     short = 64.0 / (configuration.block_k * shape.dtype.weight_bytes)
     kind_share = 1.0 if hardware.has_stacked_dram else parameters["graphics_dram_share"]
@@ -366,10 +379,11 @@ def compute_features(
 
 
 def choose_weights(batch: OperatorBatch) -> str:
-    """Return the set of weights: single products and the whole operator are learned apart."""
+    """Return the set of weights: single products and the whole operator are learned apart, FP16 with BF16."""
     assert isinstance(batch, MoeBatch)
     kind = "both" if batch.which is MoeProduct.BOTH else "product"
-    return f"moe-{kind}-{batch.dtype}"
+    dtype = DataType.BF16 if batch.dtype is DataType.FP16 else batch.dtype
+    return f"moe-{kind}-{dtype}"
 
 
 FAMILY = OperatorFamily(

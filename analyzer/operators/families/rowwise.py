@@ -27,6 +27,7 @@ from analyzer.operators.batches import Column, RowwiseBatch
 from analyzer.operators.family import FittedParameter, OperatorFamily, Parameters, ReferenceTerms
 from analyzer.operators.hardware_figures import OperatorHardware
 from analyzer.operators.names import Operator
+from analyzer.operators.overlap import add_by_norm
 from analyzer.operators.retention import compute_missed_share
 
 _VECTOR_BYTES = 16  # of one load of a thread
@@ -121,22 +122,19 @@ def compute_terms(batch: RowwiseBatch, hardware: OperatorHardware, parameters: P
     missed = _find_missed_share(batch, hardware, parameters)
     start_us = np.full(
         len(batch),
-        (
-            parameters[f"{kind}_start_cycles"]
-            + parameters["start_l2_latencies"] * hardware.l2_latency_cycles
-        )
+        (parameters[f"{kind}_start_cycles"] + parameters["start_l2_latencies"] * hardware.l2_latency_cycles)
         / cycles_per_us,
     )
     dram_us = missed * moved_bytes / (hardware.sustained_dram_gbps * 1e3 * parameters[f"{kind}_dram_share"])
     l2_us = moved_bytes / (hardware.l2_copy_gbps * 1e3 * parameters[f"{kind}_l2_share"])
     dispatch_us = batch.rows / hardware.sm_count * parameters["cta_dispatch_cycles"] / cycles_per_us
     waves_us = _count_wave_cycles(batch, geometry, parameters) / cycles_per_us
-    storage_us = _add_by_norm(dram_us, l2_us, _STORAGE_POWER)
-    ctas_us = _add_by_norm(waves_us, dispatch_us, _CTA_POWER)
+    storage_us = add_by_norm(dram_us, l2_us, _STORAGE_POWER)
+    ctas_us = add_by_norm(waves_us, dispatch_us, _CTA_POWER)
     return ReferenceTerms(
         names=("start", "dram", "l2", "dispatch", "waves"),
         terms_us=np.stack([start_us, dram_us, l2_us, dispatch_us, waves_us], axis=1),
-        total_us=start_us + _add_by_norm(storage_us, ctas_us, parameters["overlap_power"]),
+        total_us=start_us + add_by_norm(storage_us, ctas_us, parameters["overlap_power"]),
         flops=traits.flops * batch.rows * batch.columns,
         dram_bytes=moved_bytes,
     )
@@ -236,9 +234,7 @@ def _compute_footprint(batch: RowwiseBatch) -> Column:
     return footprint
 
 
-def _find_missed_share(
-    batch: RowwiseBatch, hardware: OperatorHardware, parameters: Parameters
-) -> Column:
+def _find_missed_share(batch: RowwiseBatch, hardware: OperatorHardware, parameters: Parameters) -> Column:
     """Return the share of the moved bytes that has to come from or go to DRAM."""
     name = "kept_share_partitioned" if hardware.l2_partitions > 1.0 else "kept_share"
     kept_bytes = parameters[name] * hardware.l2_bytes
@@ -246,13 +242,6 @@ def _find_missed_share(
         return compute_missed_share(_compute_footprint(batch) / kept_bytes)
     ratio = _compute_footprint(batch) / (parameters["gated_kept_factor"] * kept_bytes)
     return compute_missed_share(ratio ** parameters["gated_miss_power"])
-
-
-def _add_by_norm(a: Column, b: Column, power: float) -> Column:
-    """Return (a^power + b^power)^(1 / power), without overflow."""
-    larger, smaller = np.maximum(a, b), np.minimum(a, b)
-    total: Column = larger * (1.0 + (smaller / np.maximum(larger, 1e-300)) ** power) ** (1.0 / power)
-    return total
 
 
 FAMILY = OperatorFamily(

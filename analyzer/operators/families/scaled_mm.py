@@ -1,9 +1,9 @@
-"""Block-scaled FP8 matrix products as vLLM runs them on Hopper: CUTLASS, one tile of 128 x 128, clusters of two.
+"""Block-scaled FP8 matrix products as vLLM runs them on Hopper: CUTLASS, one tile of 128 x 128.
 
-Idea: the kernel is persistent with a fixed tile, and two neighbours along n share a cluster, so the columns of
-tiles count in pairs. The most loaded SM works through ceil(tiles / SMs) tiles; each tile takes k / 128 steps,
-and a step takes the tensor cores' cycles or those in which the CUDA cores scale and add the partial sums,
-whichever is more: the rates of Hopper's tensor cores hide the scaling on H20 and do not on H100.
+Idea: the kernel is persistent with a fixed tile, and two neighbours along n share a cluster, so the columns
+of tiles count in pairs. The most loaded SM works through ceil(tiles / SMs) tiles; each tile takes k / 128
+steps, and a step takes the tensor cores' cycles or those in which the CUDA cores scale and add the partial
+sums, whichever is more: the rates of Hopper's tensor cores hide the scaling on H20 and do not on H100.
 
 Invariant: the reference does not change while m grows within a row of tiles, nor n within a pair of columns.
 
@@ -30,9 +30,7 @@ def count_rounds(batch: ProductBatch, hardware: OperatorHardware) -> tuple[Colum
     return tiles, np.ceil(tiles / hardware.sm_count)
 
 
-def compute_terms(
-    batch: ProductBatch, hardware: OperatorHardware, parameters: Parameters
-) -> ReferenceTerms:
+def compute_terms(batch: ProductBatch, hardware: OperatorHardware, parameters: Parameters) -> ReferenceTerms:
     """Return the reference time of each product with its terms: sm, dram, launch, in microseconds."""
     tiles, rounds = count_rounds(batch, hardware)
     steps = np.ceil(batch.k / _TILE)
@@ -104,14 +102,14 @@ FAMILY = OperatorFamily(
     name="scaled_mm",
     operators=frozenset({Operator.SCALED_MM}),
     parameters=(
-        FittedParameter("tensor_share", 0.9, 0.5, 1.0),
-        FittedParameter("scaling_cycles", 600.0, 100.0, 1500.0),
-        FittedParameter("l2_share", 0.8, 0.2, 3.0),
-        FittedParameter("tile_cycles", 1500.0, 200.0, 8000.0),
-        FittedParameter("dram_share", 0.86, 0.5, 1.0),
-        FittedParameter("resident_limit", 0.8, 0.3, 1.5),
-        FittedParameter("launch_us", 3.0, 0.5, 10.0),
-        FittedParameter("norm", 4.0, 1.2, 8.0),
+        FittedParameter("tensor_share", 0.91, 0.5, 1.0),
+        FittedParameter("scaling_cycles", 570.0, 100.0, 1500.0),
+        FittedParameter("l2_share", 1.05, 0.2, 3.0),
+        FittedParameter("tile_cycles", 1750.0, 200.0, 8000.0),
+        FittedParameter("dram_share", 0.94, 0.5, 1.0),
+        FittedParameter("resident_limit", 0.3, 0.3, 1.5),
+        FittedParameter("launch_us", 3.74, 0.5, 10.0),
+        FittedParameter("norm", 2.5, 1.2, 8.0),
     ),
     feature_names=(
         "sm_share",

@@ -1,0 +1,204 @@
+"""The analytic time of attention: what its CTAs compute, load and wait for, and how evenly they fill the SMs.
+
+The reference of rows of attention or MLA, from the plan of their CTAs (`attention_plan`):
+
+    total = launch + ((busy^b + chain^b)^(p/b) + dram^p + l2^p)^(1/p) + merge + append
+
+busy: all KV-tile steps over all SMs. A step costs its two products at the sustained tensor rate, limited by
+power, plus a softmax whose exponentials it does not hide. chain: the longest task, which starts at once or,
+where there is more than a wave, late (`tail_share`); power does not limit few tasks, but nothing hides a lone
+task's latencies. dram: queries, keys, values and outputs once, less what stays in the L2 between launches.
+l2: the keys that every query tile loads again. merge: the kernel that adds up split keys. append: the kernels
+that write new keys and values into the cache before a framework's prefill.
+
+Example: one decode of 126 keys for two heads is a chain of two steps: a launch and twice a step's latency.
+"""
+
+from enum import StrEnum
+
+import numpy as np
+from msgspec import Struct
+
+from analyzer.operators.attention_plan import CTAS_PER_SM, KV_TILE, AttentionPlan, Requests
+from analyzer.operators.batches import Column
+from analyzer.operators.family import FittedParameter, Parameters, ReferenceTerms
+from analyzer.operators.hardware_figures import OperatorHardware
+from analyzer.operators.names import DataType
+
+EXPONENTIALS_PER_CYCLE = 16.0  # of an SM's special-function units
+LATE_WAVES = 0.25  # of a wave beyond the first, from which the last tasks start late
+_POWER_SHARPNESS = 4.0
+_USUAL_FLOPS_PER_PAIR = 512.0  # of a head dimension of 128
+# Feature size in nm: energy per operation falls about as it does.
+_PROCESS_NM = {
+    "sm_70": 12.0,
+    "sm_75": 12.0,
+    "sm_80": 7.0,
+    "sm_86": 8.0,
+    "sm_89": 5.0,
+    "sm_90": 5.0,
+    "sm_120": 5.0,
+}
+_OTHER_PROCESS_NM = 4.5
+# Share of the peak that warp-wide instructions reach where wider ones exist (hwdb/arch, warp_mma_share).
+_WARP_MMA_SHARE = {"sm_90": 0.625, "sm_100": 0.25, "sm_103": 0.25}
+# An L2 in two halves keeps lines that SMs of both sides read twice.
+_HALVED_L2 = frozenset({"sm_80", "sm_90", "sm_100", "sm_103"})
+WHOLE_CACHE_SHARE = 0.98  # of an undivided L2 that holds a working set (SGLang's decodes on L40S up to 96 MB)
+_FASTER_EXPONENTIALS = {"sm_103": 2.0}  # B300 doubles the special-function units' exponentials
+
+
+class MatrixInstruction(StrEnum):
+    """Which matrix instructions a kernel is written with."""
+
+    WARP = "warp"  # mma.sync on every architecture
+    WIDEST = "widest"  # wgmma on Hopper, tcgen05 on Blackwell
+
+
+class AttentionWork(Struct, frozen=True):
+    """The rows of a batch as the terms see them."""
+
+    requests: Requests
+    plan: AttentionPlan
+    dtype: DataType
+    instruction: MatrixInstruction
+    heads: Column
+    kv_heads: Column
+    flops_per_pair: Column  # of one query-key pair of one head, both products
+    key_bytes: Column  # of one key and its value, of one KV head
+    query_bytes: Column  # of one query and its output, of one head
+    appends: Column  # 1 where kernels before the attention write the new keys into the cache
+    slow_steps: Column  # 1 where a task loads each tile of keys only once the last one is done
+
+
+PARAMETERS = (
+    FittedParameter("launch_us", 2.5, 1.0, 15.0),
+    FittedParameter("task_cycles", 4000.0, 1000.0, 8000.0),  # before and after a task's first and last step
+    FittedParameter(
+        "issue_cycles", 4500.0, 500.0, 10000.0
+    ),  # of its SM that each task of dimension 128 occupies
+    FittedParameter(
+        "packed_issue_cycles", 4500.0, 500.0, 16000.0
+    ),  # the same, of a task with at most 64 rows
+    FittedParameter("small_step_cycles", 1000.0, 300.0, 3000.0),  # latency of a step with a tile of 16 rows
+    FittedParameter("wide_step_cycles", 100.0, 20.0, 1500.0),
+    FittedParameter("slow_step_cycles", 6000.0, 500.0, 20000.0),  # latency on top, without prefetch
+    FittedParameter("lone_factor", 1.7, 0.6, 2.2),  # a lone task's step over its share of a full SM's
+    FittedParameter(
+        "tail_share", 0.35, 0.0, 0.7
+    ),  # of the longest task, for which SMs wait on average at the end
+    FittedParameter("balance_exponent", 5.0, 2.0, 8.0),
+    FittedParameter("overlap_exponent", 2.2, 1.2, 5.0),
+    FittedParameter("tensor_share", 0.95, 0.5, 1.0),
+    FittedParameter("tflops_nm_per_watt", 4.2, 2.5, 9.0),
+    FittedParameter("softmax_factor", 0.7, 0.2, 3.0),
+    FittedParameter("dram_share", 0.83, 0.7, 0.97),
+    FittedParameter("l2_share", 0.9, 0.4, 1.3),
+    # of an L2 in two halves, that holds a working set from launch to launch
+    FittedParameter("cache_share", 0.75, 0.5, 1.1),
+    FittedParameter("cache_sharpness", 10.0, 2.0, 16.0),
+    FittedParameter("merge_cycles", 5500.0, 1000.0, 12000.0),
+    FittedParameter("merge_chunk_cycles", 30.0, 2.0, 100.0),
+    FittedParameter("merge_row_cycles", 150.0, 10.0, 400.0),  # of its SM, for each partial row
+    FittedParameter("append_us", 2.0, 0.1, 10.0),
+    FittedParameter("append_passes", 1.5, 0.2, 6.0),  # over the new queries, keys and values
+)
+TERM_NAMES = ("launch", "busy", "chain", "dram", "l2", "merge", "append")
+
+
+def compute_reference(
+    work: AttentionWork, hardware: OperatorHardware, parameters: Parameters
+) -> ReferenceTerms:
+    """Return the analytic time of each row, in microseconds."""
+    plan, requests = work.plan, work.requests
+    us_per_cycle = 1.0 / hardware.boost_mhz
+    busy, chain = _compute_math_us(work, hardware, parameters)
+    unique = _sum_unique_bytes(work)
+    is_halved = hardware.architecture in _HALVED_L2
+    kept = hardware.l2_bytes * (parameters["cache_share"] if is_halved else WHOLE_CACHE_SHARE)
+    missed = 1.0 / (1.0 + (kept / unique) ** parameters["cache_sharpness"])
+    dram = unique * missed / (hardware.dram_gbps * 1e3 * parameters["dram_share"])
+    queries = requests.sum_rows(requests.q) * work.heads * work.query_bytes
+    partial = (
+        2.0 * plan.partial_rows * work.query_bytes
+    )  # float32 rows of half a query's and output's elements
+    l2_gbps = hardware.l2_gbps * parameters["l2_share"]
+    l2 = (plan.loaded_keys * work.key_bytes + queries + partial) / (l2_gbps * 1e3)
+    merges = plan.partial_rows > 0.0
+    merge_cycles = (
+        parameters["merge_cycles"]
+        + parameters["merge_chunk_cycles"] * plan.chunks
+        + parameters["merge_row_cycles"] * plan.partial_rows / hardware.sm_count
+    )
+    merge = np.where(merges, merge_cycles * us_per_cycle, 0.0)
+    append = _compute_append_us(work, hardware, parameters)
+    launch = np.full(len(work.heads), parameters["launch_us"])
+    p, b = parameters["overlap_exponent"], parameters["balance_exponent"]
+    late = np.clip((plan.tasks / (CTAS_PER_SM * hardware.sm_count) - 1.0) / LATE_WAVES, 0.0, 1.0)
+    even = busy + parameters["tail_share"] * late * chain
+    core = ((even**b + chain**b) ** (p / b) + dram**p + l2**p) ** (1.0 / p)
+    return ReferenceTerms(
+        names=TERM_NAMES,
+        terms_us=np.stack([launch, busy, chain, dram, l2, merge, append], axis=1),
+        total_us=launch + core + merge + append,
+        flops=plan.pairs * work.flops_per_pair,
+        dram_bytes=unique,
+    )
+
+
+def find_tensor_rates(
+    hardware: OperatorHardware, dtype: DataType, instruction: MatrixInstruction, parameters: Parameters
+) -> tuple[float, float]:
+    """Return the rate of matrix products in FLOP per microsecond: with all SMs busy, and with few of them.
+
+    Power limits the first; the second is what a few SMs would reach if all ran as they do.
+    """
+    is_warp = instruction is MatrixInstruction.WARP
+    share = _WARP_MMA_SHARE.get(hardware.architecture, 1.0) if is_warp else 1.0
+    peak = hardware.find_peak_tflops(dtype) * 1e6 * share * parameters["tensor_share"]
+    process_nm = _PROCESS_NM.get(hardware.architecture, _OTHER_PROCESS_NM)
+    narrow = 2.0 if dtype.activation_bytes < 2.0 else 1.0
+    limit = parameters["tflops_nm_per_watt"] * hardware.tdp_w / process_nm * narrow * 1e6
+    limited = (peak**-_POWER_SHARPNESS + limit**-_POWER_SHARPNESS) ** (-1.0 / _POWER_SHARPNESS)
+    return float(limited), float(peak)
+
+
+def _compute_math_us(
+    work: AttentionWork, hardware: OperatorHardware, parameters: Parameters
+) -> tuple[Column, Column]:
+    """Return the time of all steps over all SMs, and of the longest task alone."""
+    plan = work.plan
+    rates = find_tensor_rates(hardware, work.dtype, work.instruction, parameters)
+    pairs = plan.tile_q * KV_TILE
+    faster = _FASTER_EXPONENTIALS.get(hardware.architecture, 1.0)
+    softmax = pairs / (EXPONENTIALS_PER_CYCLE * faster) * parameters["softmax_factor"]
+    step, lone_step = (
+        pairs * work.flops_per_pair * hardware.sm_count * hardware.boost_mhz / rate + softmax
+        for rate in rates
+    )
+    latency = np.where(plan.tile_q <= 16.0, parameters["small_step_cycles"], parameters["wide_step_cycles"])
+    issue = np.where(plan.tile_q <= 64.0, parameters["packed_issue_cycles"], parameters["issue_cycles"])
+    issue = issue * (0.5 + 0.5 * work.flops_per_pair / _USUAL_FLOPS_PER_PAIR)
+    latency = latency + work.slow_steps * parameters["slow_step_cycles"]
+    busy = (plan.steps * step + plan.tasks * issue) / hardware.sm_count
+    chain = plan.longest_steps * (lone_step * parameters["lone_factor"] + latency) + parameters["task_cycles"]
+    return busy / hardware.boost_mhz, chain / hardware.boost_mhz
+
+
+def _sum_unique_bytes(work: AttentionWork) -> Column:
+    """Return the bytes of queries, keys, values and outputs, each once."""
+    requests = work.requests
+    keys = requests.sum_rows(requests.kv) * work.kv_heads * work.key_bytes
+    return keys + requests.sum_rows(requests.q) * work.heads * work.query_bytes
+
+
+def _compute_append_us(work: AttentionWork, hardware: OperatorHardware, parameters: Parameters) -> Column:
+    """Return the time of the kernels that write the new keys, 0 where there are none."""
+    requests = work.requests
+    new = requests.sum_rows(requests.q) * (
+        work.heads * work.query_bytes / 2.0 + work.kv_heads * work.key_bytes
+    )
+    moved = 2.0 * parameters["append_passes"] * new
+    missed = moved / (moved + hardware.l2_bytes)
+    rate = missed / hardware.dram_gbps + (1.0 - missed) / hardware.l2_gbps
+    return work.appends * (parameters["append_us"] + moved * rate * 1e-3)

@@ -1,0 +1,117 @@
+"""Attention: FlashInfer's FA2 and FA3, and what a serving framework picks (`generic`).
+
+FA2 packs the queries that share keys, splits keys where tiles are few, and is written with warp-wide matrix
+instructions on every architecture. FA3 (Hopper) has one persistent CTA per SM, which walks over tiles of one
+query head, longest first, and never splits keys. `generic` is TensorRT-LLM's: it packs and splits decodes and
+tiles prefills per query head; kernels before its prefill write the new keys into the cache. Beyond 32 query
+heads per KV head its decode is a kernel that reads the keys for each query head anew (versions 1.0 to 1.3, on
+all GPUs measured).
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.operators.attention_features import FEATURE_NAMES, compute_attention_features
+from analyzer.operators.attention_plan import (
+    Requests,
+    TilePolicy,
+    choose_packed_tile,
+    merge_requests,
+    plan_attention,
+)
+from analyzer.operators.attention_terms import (
+    PARAMETERS,
+    AttentionWork,
+    MatrixInstruction,
+    compute_reference,
+)
+from analyzer.operators.batches import AttentionBatch, OperatorBatch
+from analyzer.operators.family import OperatorFamily, Parameters, ReferenceTerms
+from analyzer.operators.hardware_figures import OperatorHardware
+from analyzer.operators.names import AttentionKind, Operator
+
+SPECULATIVE_QUERIES = 8.0  # as many queries per request still count as a decode
+WIDEST_PACKED_GROUP = 32.0  # query heads per KV head beyond which a framework's decode kernel packs no heads
+_FA2 = frozenset({AttentionKind.FA2_PAGED, AttentionKind.FA2_RAGGED})
+_FA3 = frozenset({AttentionKind.FA3_PAGED, AttentionKind.FA3_RAGGED})
+
+
+def compute_terms(
+    batch: AttentionBatch, hardware: OperatorHardware, parameters: Parameters
+) -> ReferenceTerms:
+    """Return the analytic time of each row, in microseconds."""
+    return compute_reference(_plan_work(batch, hardware), hardware, parameters)
+
+
+def compute_features(
+    batch: AttentionBatch, hardware: OperatorHardware, terms: ReferenceTerms
+) -> NDArray[np.float64]:
+    """Return rows x features, dimensionless."""
+    return compute_attention_features(_plan_work(batch, hardware), hardware, terms, batch.head_dim)
+
+
+def choose_weights(batch: OperatorBatch) -> str:
+    """Return the set of weights: one for FA2, one for FA3, one per data type for generic attention."""
+    if not isinstance(batch, AttentionBatch) or batch.kind is AttentionKind.GENERIC:
+        is_narrow = batch.dtype.activation_bytes < 2.0
+        return "attention-generic-fp8" if is_narrow else "attention-generic-bf16"
+    return "attention-fa2" if batch.kind in _FA2 else "attention-fa3"
+
+
+def _plan_work(batch: AttentionBatch, hardware: OperatorHardware) -> AttentionWork:
+    requests = merge_requests(batch.q_lengths, batch.kv_lengths)
+    policy = _choose_policy(batch, requests)
+    element_bytes = batch.dtype.activation_bytes
+    appends = np.zeros(len(batch))
+    query_bytes = np.full(len(batch), element_bytes)
+    if batch.kind is AttentionKind.GENERIC:
+        is_decode = _find_decodes(requests)
+        appends = np.where(is_decode, 0.0, 1.0)
+        query_bytes = np.where(is_decode, 2.0, element_bytes)  # a decode's are bf16 even with a narrow cache
+    return AttentionWork(
+        requests=requests,
+        plan=plan_attention(requests, batch.heads, batch.kv_heads, policy, hardware.sm_count),
+        dtype=batch.dtype,
+        instruction=MatrixInstruction.WARP if batch.kind in _FA2 else MatrixInstruction.WIDEST,
+        heads=batch.heads,
+        kv_heads=batch.kv_heads,
+        flops_per_pair=4.0 * batch.head_dim,
+        key_bytes=2.0 * batch.head_dim * element_bytes,
+        query_bytes=(query_bytes + 2.0) * batch.head_dim,
+        appends=appends,
+        slow_steps=np.zeros(len(batch)),
+    )
+
+
+def _find_decodes(requests: Requests) -> NDArray[np.bool_]:
+    """Return the rows whose requests all have few queries."""
+    is_decode: NDArray[np.bool_] = requests.max_rows(requests.q) <= SPECULATIVE_QUERIES
+    return is_decode
+
+
+def _choose_policy(batch: AttentionBatch, requests: Requests) -> TilePolicy:
+    """Return how each row is tiled."""
+    group = batch.heads / batch.kv_heads
+    mean_q = requests.sum_rows(requests.q) / batch.q_lengths.counts
+    packed = choose_packed_tile(np.floor(mean_q * group), batch.head_dim)
+    if batch.kind in _FA2:
+        return TilePolicy(packed, np.ones(len(batch), dtype=bool), np.ones(len(batch), dtype=bool))
+    wide = np.full(len(batch), 128.0)
+    if batch.kind in _FA3:
+        never = np.zeros(len(batch), dtype=bool)
+        return TilePolicy(np.where(batch.head_dim <= 64.0, 192.0, wide), never, never)
+    is_decode = _find_decodes(requests)
+    packs = is_decode & (group <= WIDEST_PACKED_GROUP)
+    wide = np.where(mean_q <= 64.0, 64.0, wide)
+    return TilePolicy(np.where(packs, packed, np.where(is_decode, 16.0, wide)), packs, is_decode)
+
+
+FAMILY = OperatorFamily(
+    name="attention",
+    operators=frozenset({Operator.ATTENTION}),
+    parameters=PARAMETERS,
+    feature_names=FEATURE_NAMES,
+    compute_terms=compute_terms,
+    compute_features=compute_features,
+    choose_weights=choose_weights,
+)
