@@ -96,7 +96,7 @@ _SCALED = LearningOptions(min_leaf_rows=10, n_perceptrons=2, n_steps=4000, batch
 _SERVING = LearningOptions(
     max_rows_per_gpu=8_000, min_leaf_rows=10, n_perceptrons=2, n_steps=2000, leaves_out="architecture"
 )
-# Known A100, new (n, k), linear: trees 5.4 %, perceptrons 4.8 %, both 4.8 %; batched 2.1, 2.5 and 2.1 %. On GPUs
+# Known A100, new (n, k), linear: trees 5.4 %, perceptrons 4.8 %, both 4.8 %; batched 2.1, 2.5, 2.1 %. On GPUs
 # left out the reference alone is better than with either.
 _FP32 = LearningOptions(n_trees=300, min_leaf_rows=10, n_perceptrons=0, transfer_trees=80, n_folds=3)
 # perceptrons did not help on a hundred rows (5.4 % on models left out, against 5.1), nor on collectives
