@@ -36,6 +36,7 @@ _DRAM_RATE = ("dram__bytes.sum.per_second", "Memory Throughput")
 _FLOP_METRIC = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 _FLOPS_BY_OPERATION = {"fadd": 1.0, "fmul": 1.0, "ffma": 2.0, "dadd": 1.0, "dmul": 1.0, "dfma": 2.0}
 _HINT = "export by ncu --csv --page raw, or --page details, with the sections LaunchStats and SpeedOfLight"
+_MAX_FIGURE = 1e18
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,10}")
 _UNIT_SCALE = re.compile(r"^([numkKMGT]?i?)(bytes?|B|second|sec|s)\b", re.I)
 _DECIMAL_PREFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
@@ -132,9 +133,12 @@ def _read_figure(metrics: Metrics, names: tuple[str, ...]) -> float | None:
     if found is None:
         return None
     try:
-        return float(found.value.replace(",", "")) * _find_scale(found.unit)
+        figure = float(found.value.replace(",", "")) * _find_scale(found.unit)
     except ValueError:
-        raise found.row.make_error(found.column, f"{found.value!r} is no number", _HINT) from None
+        figure = -1.0
+    if not 0 <= figure <= _MAX_FIGURE:
+        raise found.row.make_error(found.column, f"{found.value!r} is no such number", _HINT)
+    return figure
 
 
 def _find_scale(unit: str) -> float:

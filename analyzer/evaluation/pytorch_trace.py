@@ -7,6 +7,7 @@ bytes of shared memory; operations and bytes are not there. Other events are ski
         "grid": [4096, 1, 1], "block": [256, 1, 1], "registers per thread": 12, "shared memory": 0}}]}
 """
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -51,20 +52,7 @@ class _Trace(Struct, frozen=True):
 def read_pytorch_trace(path: Path, data: bytes) -> tuple[TransferRow, ...]:
     """Return the kernels of a trace in its order. Raises InputError that shows any fault."""
     is_list = data.lstrip()[:1] == b"["
-    try:
-        events = (
-            msgspec.json.decode(data, type=list[_Event])
-            if is_list
-            else msgspec.json.decode(data, type=_Trace).events
-        )
-    except msgspec.ValidationError as error:
-        words, json_path = split_validation_error(str(error))
-        raise _make_error(path, data, json_path, f"no trace of PyTorch: {words}") from None
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        reason, offset = split_decode_error(str(error))
-        last = max(0, len(data.rstrip()) - 1)
-        location = locate(str(path), data, last if offset is None else min(offset, last))
-        raise InputError(f"not JSON: {reason}", location=location, hint="the file may be cut off") from None
+    events = _decode_events(path, data, is_list=is_list)
     root: JsonPath = () if is_list else (_EVENTS_KEY,)
     kernels = [
         (index, event)
@@ -75,6 +63,34 @@ def read_pytorch_trace(path: Path, data: bytes) -> tuple[TransferRow, ...]:
         _read_kernel(path, data, (*root, index), number, event)
         for number, (index, event) in enumerate(kernels, start=1)
     )
+
+
+def _decode_events(path: Path, data: bytes, *, is_list: bool) -> list[_Event]:
+    try:
+        if is_list:
+            return msgspec.json.decode(data, type=list[_Event])
+        return msgspec.json.decode(data, type=_Trace).events
+    except msgspec.ValidationError as error:
+        words, json_path = split_validation_error(str(error))
+        raise _make_error(path, data, json_path, f"no trace of PyTorch: {words}") from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise _make_syntax_error(path, data, error) from None
+
+
+def _check_syntax(path: Path, data: bytes) -> None:
+    """Raise InputError for text that is not JSON as Python reads it."""
+    try:
+        msgspec.json.decode(data)
+        json.loads(data)
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        raise _make_syntax_error(path, data, error) from None
+
+
+def _make_syntax_error(path: Path, data: bytes, error: Exception) -> InputError:
+    reason, offset = split_decode_error(str(error))
+    last = max(0, len(data.rstrip()) - 1)
+    location = locate(str(path), data, last if offset is None else min(offset, last))
+    return InputError(f"not JSON: {reason}", location=location, hint="the file may be cut off")
 
 
 def _read_kernel(path: Path, data: bytes, place: JsonPath, number: int, event: _Event) -> TransferRow:
@@ -105,6 +121,8 @@ def _read_kernel(path: Path, data: bytes, place: JsonPath, number: int, event: _
 
 
 def _make_error(path: Path, data: bytes, place: JsonPath, message: str) -> InputError:
+    """Return an error that shows a value. Raises the one of text that is not JSON behind that value."""
+    _check_syntax(path, data)
     span = find_json_spans(data).find_value(place)
     location = locate(str(path), data, span.offset, length=span.length)
     return InputError(message, location=location, hint=_HINT)

@@ -22,9 +22,8 @@ from analyzer.evaluation.measured_table import (
     MeasuredTable,
 )
 from analyzer.files import read_file
-from analyzer.ir.launch import Dim3
+from analyzer.ir.launch import Dim3, Timing
 from analyzer.models.transfer.measured_launch import MeasuredLaunch
-from analyzer.operators.measured import Timing
 from analyzer.report.transfer_schema import RESULT_COLUMNS
 from analyzer.text.csv_table import CsvTable
 from analyzer.text.errors import InputError

@@ -206,6 +206,7 @@ def test_a_faulty_field_is_shown_where_it_stands(
         (bytes(range(256)), "this is not UTF-8 text"),
         (b'{"traceEvents": [{"cat": "ker', "not JSON"),
         (b'{"events": []}', "no trace of PyTorch"),
+        (b'{"traceEvents": 7, "a', "not JSON"),
         (b'[{"cat": "kernel", "dur": 1, "args": {"grid": [1, 1]}}]', "kernel 1"),
         (b'[{"cat": "kernel", "dur": -1, "args": {"grid": [1, 1, 1], "block": [1, 1, 1]}}]', "a duration"),
         (b'"ID","Kernel Name","Grid Size","Block Size"\n"0","k","(1, 1, 1)","(1, 1, 1)"\n', "no duration"),
@@ -222,6 +223,18 @@ def test_what_is_no_table_is_refused_by_one_message(
     assert said in error
     assert "help: " in error
     assert "Traceback" not in error
+
+
+def test_the_sample_of_the_page_is_what_is_answered(tmp_path: Path) -> None:
+    folder, out = TRACES.parent / "docs", tmp_path / "out.csv"
+    command = ["transfer", str(folder / "launches.csv"), "--from", "v100-pcie", "--to", "a100-40gb-pcie"]
+    assert run([*command, "--format", "csv", "-o", str(out)]) == 0
+    page = (folder / "transfer.md").read_text(encoding="utf-8")
+    with out.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            interval = f"{float(row['low_us']):.0f} to {float(row['high_us']):.0f}"
+            predicted = f"{float(row['predicted_us']):.1f} ({interval})"
+            assert f"| {row['kernel']} | {float(row['time_us']):.1f} us | {predicted} |" in page
 
 
 def test_unknown_gpus_and_options(tmp_path: Path, capsys: Capture) -> None:
