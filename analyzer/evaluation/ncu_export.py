@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from analyzer.evaluation.measured_table import MeasuredRow, MeasuredTable
-from analyzer.evaluation.transfer_table import TransferRow
+from analyzer.evaluation.transfer_table import MAX_REGISTERS, MAX_SHARED_BYTES, TransferRow
 from analyzer.ir.launch import Dim3
 from analyzer.text.csv_table import CsvTable
 from analyzer.text.errors import InputError
@@ -104,8 +104,10 @@ def _make_row(table: MeasuredTable, number: int, metrics: Metrics) -> TransferRo
     if not seconds or grid is None or block is None:
         lacking = "duration" if not seconds else "grid" if grid is None else "block"
         raise InputError(f"{table.path}: launch {number} has no {lacking}", hint=_HINT)
-    registers = _read_figure(metrics, _REGISTERS)
-    shared = sum(_read_figure(metrics, names) or 0.0 for names in (_STATIC_SHARED, _DYNAMIC_SHARED))
+    registers = _read_figure(metrics, _REGISTERS, MAX_REGISTERS)
+    shared = sum(
+        _read_figure(metrics, names, MAX_SHARED_BYTES) or 0.0 for names in (_STATIC_SHARED, _DYNAMIC_SHARED)
+    )
     row = TransferRow(
         line=number,
         fields=(),
@@ -127,7 +129,7 @@ def _find_name(metrics: Metrics, names: tuple[str, ...]) -> str:
     return next((name for name in names if name in metrics), names[0])
 
 
-def _read_figure(metrics: Metrics, names: tuple[str, ...]) -> float | None:
+def _read_figure(metrics: Metrics, names: tuple[str, ...], most: float = _MAX_FIGURE) -> float | None:
     """Return a metric in base units (seconds, bytes); None where it was not collected."""
     found = metrics.get(_find_name(metrics, names))
     if found is None:
@@ -136,7 +138,7 @@ def _read_figure(metrics: Metrics, names: tuple[str, ...]) -> float | None:
         figure = float(found.value.replace(",", "")) * _find_scale(found.unit)
     except ValueError:
         figure = -1.0
-    if not 0 <= figure <= _MAX_FIGURE:
+    if not 0 <= figure <= most:
         raise found.row.make_error(found.column, f"{found.value!r} is no such number", _HINT)
     return figure
 

@@ -9,12 +9,12 @@ bytes of shared memory; operations and bytes are not there. Other events are ski
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
-from analyzer.evaluation.transfer_table import TransferRow
+from analyzer.evaluation.transfer_table import MAX_REGISTERS, MAX_SHARED_BYTES, TransferRow
 from analyzer.ir.launch import Dim3, Launch, check_launch
 from analyzer.text.errors import InputError, UsageError
 from analyzer.text.json_spans import JsonPath, find_json_spans, split_decode_error, split_validation_error
@@ -30,8 +30,10 @@ class _KernelArguments(Struct, frozen=True):
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
-    registers: int | None = field(name="registers per thread", default=None)
-    shared_bytes: float = field(name="shared memory", default=0)
+    registers: Annotated[int, Meta(ge=0, le=MAX_REGISTERS)] | None = field(
+        name="registers per thread", default=None
+    )
+    shared_bytes: Annotated[float, Meta(ge=0, le=MAX_SHARED_BYTES)] = field(name="shared memory", default=0)
 
 
 class _Event(Struct, frozen=True):
