@@ -22,6 +22,7 @@ from analyzer.ir.launch import Dim3
 from analyzer.text.csv_table import CsvTable
 from analyzer.text.errors import InputError
 
+_CAPABILITY = "CC"
 _ID, _NAME, _METRIC, _UNIT, _VALUE = "ID", "Kernel Name", "Metric Name", "Metric Unit", "Metric Value"
 # Each figure by its names on page raw and on page details, the first that is there counts.
 _DURATION = ("gpu__time_duration.sum", "gpu__time_duration.avg", "Duration")
@@ -55,10 +56,12 @@ class _Metric(Struct, frozen=True):
 Metrics = Mapping[str, _Metric]
 
 
-def read_ncu_export(path: Path, data: bytes, header_offset: int) -> tuple[TransferRow, ...]:
-    """Return the launches of an export. Raises InputError that shows any fault.
+def read_ncu_export(
+    path: Path, data: bytes, header_offset: int
+) -> tuple[tuple[TransferRow, ...], tuple[str, ...]]:
+    """Return the launches of an export, and the architectures of their GPUs (`sm_80`).
 
-    header_offset: of the line of the header in `data`.
+    header_offset: of the line of the header in `data`. Raises InputError that shows any fault.
     """
     lines_before = data.count(b"\n", 0, header_offset)
     fields = CsvTable(str(path), data[header_offset:], first_line=lines_before + 1)
@@ -66,7 +69,9 @@ def read_ncu_export(path: Path, data: bytes, header_offset: int) -> tuple[Transf
     rows = list(table.read_rows())
     is_long = _METRIC in table.columns
     launches = _collect_long(rows) if is_long else _collect_wide(rows)
-    return tuple(_make_row(table, number, metrics) for number, metrics in enumerate(launches, start=1))
+    archs = dict.fromkeys(f"sm_{row.read_optional(_CAPABILITY).replace('.', '')}" for row in rows)
+    found = tuple(_make_row(table, number, metrics) for number, metrics in enumerate(launches, start=1))
+    return found, tuple(arch for arch in archs if arch != "sm_")
 
 
 def _collect_wide(rows: list[MeasuredRow]) -> Iterator[Metrics]:

@@ -45,33 +45,46 @@ class _Event(Struct, frozen=True):
     args: Any = None
 
 
+class _Device(Struct, frozen=True):
+    """What a trace tells of a GPU."""
+
+    major: Any = field(name="computeMajor", default=None)
+    minor: Any = field(name="computeMinor", default=None)
+
+
 class _Trace(Struct, frozen=True):
     """A trace; `events` is required, so that other JSON is told apart."""
 
     events: list[_Event] = field(name=_EVENTS_KEY)
+    devices: list[_Device] = field(name="deviceProperties", default_factory=list)
 
 
-def read_pytorch_trace(path: Path, data: bytes) -> tuple[TransferRow, ...]:
-    """Return the kernels of a trace in its order. Raises InputError that shows any fault."""
+def read_pytorch_trace(path: Path, data: bytes) -> tuple[tuple[TransferRow, ...], tuple[str, ...]]:
+    """Return the kernels of a trace in its order, and the architectures of its GPUs (`sm_80`).
+
+    Raises InputError that shows any fault.
+    """
     is_list = data.lstrip()[:1] == b"["
-    events = _decode_events(path, data, is_list=is_list)
+    trace = _decode_trace(path, data, is_list=is_list)
     root: JsonPath = () if is_list else (_EVENTS_KEY,)
     kernels = [
         (index, event)
-        for index, event in enumerate(events)
+        for index, event in enumerate(trace.events)
         if str(event.cat).lower() == _KERNEL_CATEGORY and event.dur is not None
     ]
-    return tuple(
+    rows = tuple(
         _read_kernel(path, data, (*root, index), number, event)
         for number, (index, event) in enumerate(kernels, start=1)
     )
+    archs = dict.fromkeys(f"sm_{device.major}{device.minor}" for device in trace.devices if device.major)
+    return rows, tuple(archs)
 
 
-def _decode_events(path: Path, data: bytes, *, is_list: bool) -> list[_Event]:
+def _decode_trace(path: Path, data: bytes, *, is_list: bool) -> _Trace:
     try:
         if is_list:
-            return msgspec.json.decode(data, type=list[_Event])
-        return msgspec.json.decode(data, type=_Trace).events
+            return _Trace(msgspec.json.decode(data, type=list[_Event]))
+        return msgspec.json.decode(data, type=_Trace)
     except msgspec.ValidationError as error:
         words, json_path = split_validation_error(str(error))
         raise _make_error(path, data, json_path, f"no trace of PyTorch: {words}") from None
@@ -97,9 +110,9 @@ def _make_syntax_error(path: Path, data: bytes, error: Exception) -> InputError:
 
 def _read_kernel(path: Path, data: bytes, place: JsonPath, number: int, event: _Event) -> TransferRow:
     try:
-        arguments = msgspec.convert(event.args, _KernelArguments)
+        arguments = msgspec.convert(event.args, _KernelArguments, strict=False)
         time_us = msgspec.convert(event.dur, float, strict=False)
-        if not 0 < time_us < float("inf"):
+        if not 0 <= time_us < float("inf"):  # 0: of old traces, whose times are whole
             raise msgspec.ValidationError(f"a duration of {time_us} us - at `$.dur`")
         grid, block = Dim3(*arguments.grid), Dim3(*arguments.block)
         check_launch(Launch(grid=grid, block=block))

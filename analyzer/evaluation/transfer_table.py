@@ -108,6 +108,7 @@ class TransferTable(Struct, frozen=True, kw_only=True):
     form: TableForm
     columns: tuple[str, ...]
     rows: tuple[TransferRow, ...]
+    archs: tuple[str, ...] = ()  # of the GPUs that were measured, as far as the file tells them
 
 
 def read_transfer_table(path: Path) -> TransferTable:
@@ -116,13 +117,15 @@ def read_transfer_table(path: Path) -> TransferTable:
     if data.lstrip()[:1] in (b"{", b"["):
         from analyzer.evaluation.pytorch_trace import read_pytorch_trace
 
-        rows = read_pytorch_trace(path, data)
-        table = TransferTable(path=path, form=TableForm.PYTORCH, columns=LAUNCH_COLUMNS, rows=rows)
+        rows, archs = read_pytorch_trace(path, data)
+        table = TransferTable(
+            path=path, form=TableForm.PYTORCH, columns=LAUNCH_COLUMNS, rows=rows, archs=archs
+        )
     elif header := _NCU_HEADER.search(data):
         from analyzer.evaluation.ncu_export import read_ncu_export
 
-        rows = read_ncu_export(path, data, header.start())
-        table = TransferTable(path=path, form=TableForm.NCU, columns=LAUNCH_COLUMNS, rows=rows)
+        rows, archs = read_ncu_export(path, data, header.start())
+        table = TransferTable(path=path, form=TableForm.NCU, columns=LAUNCH_COLUMNS, rows=rows, archs=archs)
     else:
         table = _read_csv(path, data)
     if not table.rows:
