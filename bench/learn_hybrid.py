@@ -39,7 +39,7 @@ EVALUATION_ONLY_SUITES = ("report16", "learn_cuda_sm80")  # no licence: nothing 
 LEARNERS = ("trees", "mlp", "both")
 N_FOLDS = 5
 _SHARES = (0.25, 0.5, 0.75, 1.0)
-_REACH, _N_NEEDED = 0.15, 8
+_REACH, _N_NEEDED = 0.25, 3  # nearly all launches of a kernel lie so near those of other problems
 _EDGES_US, _FEWEST_IN_BIN = (10.0, 50.0), 60
 _COVERAGE = (0.1, 0.9)
 
@@ -234,6 +234,8 @@ def choose(left_out: LeftOut, learners: Sequence[str]) -> tuple[str, float]:
 def make_interval(left_out: LeftOut, learner: str, share: float) -> ResidualInterval:
     """Return the 80 % interval of rows within reach that were left out, by predicted time."""
     errors = left_out.correct(learner, share)[left_out.is_in_reach]
+    if not len(errors):
+        raise SystemExit("no row is within reach of what was not left out with it")
     predicted = left_out.rows.time_us[left_out.is_in_reach] / np.exp(errors)
     bins = np.searchsorted(np.array(_EDGES_US), predicted, side="right")
     low, high = [], []
@@ -264,6 +266,8 @@ def make_lines(
 ) -> Iterator[tuple[str, ...]]:
     """Yield lines of the table: by suite, and by GPU of each suite where asked for; then all."""
     rows, errors = left_out.rows, left_out.correct(learner, share)
+    if not len(rows):
+        return
     low, high = interval.find(rows.time_us / np.exp(errors))
     inside = np.where(
         left_out.is_in_reach,

@@ -42,7 +42,12 @@ from analyzer.learning.synperf import (
     write_category,
 )
 from analyzer.learning.tile_trees import ProfiledTiles, learn_tile_tree
-from analyzer.models.operators.linear import name_operator, predict_with_lines, save_lines
+from analyzer.models.operators.linear import (
+    LinearWeights,
+    name_operator,
+    predict_with_lines,
+    save_lines,
+)
 from analyzer.models.operators.nearest import copy_measured
 from analyzer.models.operators.roofline import compute_roofline_us
 from analyzer.models.operators.synperf import UNDERPERFORMING_GAP
@@ -67,8 +72,9 @@ SEED = 0
 FEW = SynperfOptions(epochs=300, patience=100, batch_rows=64, weight_decay=1e-2)  # hundreds of rows
 MANY = SynperfOptions(epochs=120, patience=40, batch_rows=512)  # tens of thousands
 MANY_GPUS = SynperfOptions(epochs=40, patience=40, batch_rows=512)
-GEMM_ROWS_PER_GPU = 8_000
-FP32_ROWS_PER_BATCH = 4_000
+GEMM_ROWS_PER_GPU = 4_000
+FP32_ROWS_PER_BATCH = 2_000
+ROWS_PER_LINE = 4_000
 HARDWARE_TABLE_NAMES = {"h20": "NVIDIA H20", "h800-sxm": "NVIDIA H800"}
 
 AUTHORS: Mapping[KernelCategory, Mapping[str, float]] = {
@@ -273,7 +279,7 @@ def load_category(category: KernelCategory) -> list[MeasuredBatch]:
         KernelCategory.RMSNORM: lambda: keep(Operator.FUSED_ADD_RMSNORM),
         KernelCategory.SILU_MUL: lambda: keep(Operator.SILU_MUL),
         KernelCategory.ATTENTION: lambda: pipeweave_attention.load(PIPEWEAVE),
-        KernelCategory.MOE: lambda: pipeweave_moe.load_teaching(PIPEWEAVE),
+        KernelCategory.MOE: lambda: pipeweave_moe.load_teaching(DATA),
         KernelCategory.GEMM: load_bf16_products,
         KernelCategory.GEMM_FP32: load_fp32_products,
     }
@@ -368,7 +374,7 @@ def collect_ceiling_rows() -> SynperfRows:
     products, in both, so that a better configuration shows as a higher efficiency of the same work.
     """
     parts = [collect_rows([part], KernelCategory.MOE) for part in load_category(KernelCategory.MOE)]
-    for tuned in pipeweave_moe.load_tuned(PIPEWEAVE):
+    for tuned in pipeweave_moe.load_tuned(DATA):
         best = MeasuredBatch(
             pipeweave_moe.DATASET,
             tuned.gpu,
@@ -385,7 +391,7 @@ def collect_ceiling_rows() -> SynperfRows:
 
 def read_underperforming(listed: Sequence[Mapping[str, str]]) -> tuple[MoeBatch, Column, Column, Column]:
     """Return the points, their efficiency, the authors' ceiling, and the efficiency after the sweep."""
-    template = pipeweave_moe.load_sample(PIPEWEAVE)[0].batch
+    template = pipeweave_moe.load_sample(DATA)[0].batch
     assert isinstance(template, MoeBatch)
     shape = {
         field: np.array([float(row[name]) for row in listed])
@@ -403,7 +409,7 @@ def read_underperforming(listed: Sequence[Mapping[str, str]]) -> tuple[MoeBatch,
 def read_moe_figures(gpu: str) -> PipeFigures:
     """Return the figures of a GPU of the sweeps."""
     key = pipeweave_moe.GPU_KEYS[gpu]
-    part = next(part for part in pipeweave_moe.load_sample(PIPEWEAVE) if part.gpu == key)
+    part = next(part for part in pipeweave_moe.load_sample(DATA) if part.gpu == key)
     return read_figures(part)
 
 
@@ -432,15 +438,41 @@ def write_weights(names: Sequence[str]) -> None:
 
 def write_lines() -> None:
     """Fit the lines of `--model linear` to all rows that teach, and write them to hwdb/weights."""
-    measured = [batch for teaching in TEACHINGS for batch in teaching.load()]
-    taught = {(part.dataset, name_operator(part.batch)) for part in measured}
-    for category in KernelCategory:
-        parts = load_category(category)
-        measured += [part for part in parts if (part.dataset, name_operator(part.batch)) not in taught]
+    measured: list[MeasuredBatch] = []
+    random = np.random.default_rng(SEED)
+    for teaching in TEACHINGS:
+        for part in teaching.load():
+            picked = random.choice(len(part), min(ROWS_PER_LINE, len(part)), replace=False)
+            measured.append(part.select(np.sort(picked)))
+        print(teaching.name, len(measured), flush=True)
     lines = fit_lines(measured)
     save_lines(lines, WEIGHTS / "linear.safetensors")
+    (WEIGHTS / "linear.toml").write_text(format_lines_card(lines), encoding="utf-8")
     for name, of_operator in sorted(lines.items()):
         print(name, [line.gpu for line in of_operator.lines], of_operator.unseen_log_interval, flush=True)
+
+
+def format_lines_card(lines: LinearWeights) -> str:
+    """Return the card of the lines: sources, GPUs, and the 80 % interval of GPUs predicted from the others."""
+    text = [
+        "# Card of linear.safetensors, written by `python bench/operator_synperf.py weights linear`.",
+        'name = "linear"',
+        f"rows_per_batch = {ROWS_PER_LINE}  # at most, drawn at random",
+        f"seed = {SEED}",
+        'split = "none on known GPUs (three coefficients); each gpu predicted from the others"',
+    ]
+    for source in (PIPEWEAVE_ROWS, AICONFIGURATOR, NEUSIGHT):
+        text += ["", "[[data]]", f'source = "{source.data}"', f'licence = "{source.licence}"']
+    for name, of_operator in sorted(lines.items()):
+        gpus = ", ".join(f'"{line.gpu}"' for line in of_operator.lines)
+        low, high = of_operator.unseen_log_interval
+        text += [
+            "",
+            f"[operators.{name}]",
+            f"gpus = [{gpus}]",
+            f"unseen_log_interval = [{low:.3f}, {high:.3f}]",
+        ]
+    return "\n".join(text) + "\n"
 
 
 def main() -> None:

@@ -117,7 +117,7 @@ def learn_weights(
     rows = stack_rows(family, drawn, parameters)
     report("learning the correction for known GPUs")
     known = call(fit_known, rows, options)
-    errors = [call(_leave_out_shapes, rows, options)]
+    errors = [_leave_out_shapes(rows, options, call)]
     transfer_errors: list[_TransferErrors] = []
     for left_out, gpus in _list_groups(rows, options):
         if len(gpus) == len(rows.gpus):
@@ -257,7 +257,7 @@ def _draw_rows(measured: Sequence[MeasuredBatch], options: LearningOptions) -> l
     return [batch for batch in drawn if len(batch)]
 
 
-def _leave_out_shapes(rows: TeachingRows, options: LearningOptions) -> LeftOutErrors:
+def _leave_out_shapes(rows: TeachingRows, options: LearningOptions, call: Call) -> LeftOutErrors:
     """Return errors on shapes left out, each fold once."""
     folds = assign_folds(rows.shape_keys, options.n_folds, options.seed)
     predicted = np.empty(len(rows))
@@ -266,7 +266,7 @@ def _leave_out_shapes(rows: TeachingRows, options: LearningOptions) -> LeftOutEr
         if held.all() or not held.any():
             predicted[held] = 0.0
             continue
-        correction = fit_known(rows.select(~held), options)
+        correction = call(fit_known, rows.select(~held), options)
         predicted[held] = correction.predict(np.hstack([rows.features[held], rows.hardware[held]]))
     judged = rows.judges
     return LeftOutErrors(

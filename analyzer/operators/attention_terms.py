@@ -68,7 +68,7 @@ class AttentionWork(Struct, frozen=True):
     key_bytes: Column  # of one key and its value, of one KV head
     query_bytes: Column  # of one query and its output, of one head
     appends: Column  # 1 where kernels before the attention write the new keys into the cache
-    slow_steps: Column  # 1 where a task loads each tile of keys only once the last one is done
+    slow_steps: Column  # 1 where a task loads each tile of 128 elements only once the last one is done
 
 
 PARAMETERS = (

@@ -31,7 +31,7 @@ def test_network_learns_an_efficiency_and_ceiling_lies_above_it() -> None:
     found = learn_network(rows, FAST).predict(rows.features)
     assert np.mean(np.abs(found / rows.efficiency - 1)) < 0.1
     noisy = make_rows(500, noise=0.6)
-    ceiling = learn_network(noisy, SynperfOptions(target="ceiling", epochs=25, batch_rows=32)).predict(
+    ceiling = learn_network(noisy, SynperfOptions(target="ceiling", epochs=20, batch_rows=32)).predict(
         noisy.features
     )
     assert 0.65 < np.mean(noisy.efficiency < ceiling) < 0.95

@@ -4,7 +4,8 @@ A model predicts time_us = reference_us · exp(correction). Which correction, an
 depends on what is known of the GPU:
 
     known    rows of this GPU taught: the correction sees its hardware figures too
-    sibling  a GPU of the same architecture, or of its family, taught: the nearest one's correction, or the transferred one
+    sibling  a GPU of the same architecture, or of its family, taught: the nearest one's correction, or the
+             transferred one
     unseen   nothing of this architecture taught: dimensionless features alone, shrunk towards the reference
 
 Invariant: the interval of each situation comes from residuals of rows that were left out in just that way
