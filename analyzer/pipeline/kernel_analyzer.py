@@ -19,6 +19,7 @@ from analyzer.execution.static_counts.profile_counts import make_block_counts
 from analyzer.hardware.gpu import Gpu
 from analyzer.ir.launch import Dim3, Launch, LaunchTable
 from analyzer.ir.module import Kernel
+from analyzer.models.calibration import Calibration, apply_to_kernel
 from analyzer.models.loop_bounds import compute_loop_bounds
 from analyzer.models.model_result import ModelResult
 from analyzer.models.portability import is_native
@@ -30,8 +31,7 @@ from analyzer.report.kernel_analysis import GpuResult, KernelAnalysis
 from analyzer.text.demangling import demangle
 from analyzer.text.progress import StepProgress
 
-if TYPE_CHECKING:  # loaded where they are wanted: execution for a known launch
-    from analyzer.models.calibration import Calibration
+if TYPE_CHECKING:  # execution is loaded where a launch is known
     from analyzer.pipeline.launch_execution import ExecutedLaunch
     from analyzer.traffic.cache_experiment import CacheExperiment
 
@@ -54,7 +54,7 @@ class Options(Struct, frozen=True, kw_only=True):
     advice_rules: tuple[str, ...] = ()  # rules to look at; all where empty
     explain: bool = False  # run a second model where only one is named, so that they can be compared
     step_limit: int | None = None  # of each kernel's abstract execution; None: a few seconds for all kernels
-    calibration: "Calibration | None" = None  # levels of GPUs, of `warplens calibrate`
+    calibration: Calibration | None = None  # levels of GPUs, of `warplens calibrate`
     # Processes that share the kernels of large inputs. They are forks, and forks of a program that has
     # threads may deadlock: more than one only if the caller has none.
     jobs: int = 1
@@ -203,8 +203,9 @@ class KernelAnalyzer:
         if not isinstance(model_input, Refusal):
             results = [find_model(name)(model_input) for name in choose_models(self.options, counted.launch)]
             found = [
-                calibrate_result(
-                    self.options, one if unknown_range is None else unknown_range.widen(one, gpu, costs)
+                apply_to_kernel(
+                    self.options.calibration,
+                    one if unknown_range is None else unknown_range.widen(one, gpu, costs),
                 )
                 for one in results
             ]
@@ -223,15 +224,6 @@ class KernelAnalyzer:
         if gpu.arch is not None and gpu.key not in self._costs_by_gpu:
             self._costs_by_gpu[gpu.key] = build_opcode_costs(kernel.form_table, gpu, gpu.arch)
         return self._costs_by_gpu.get(gpu.key)
-
-
-def calibrate_result(options: Options, result: ModelResult) -> ModelResult:
-    """Return a result with the level of its GPU, as it is where nothing was measured there."""
-    if options.calibration is None:
-        return result
-    from analyzer.models.calibration import apply_to_kernel
-
-    return apply_to_kernel(options.calibration, result)
 
 
 def choose_models(options: Options, launch: Launch) -> tuple[str, ...]:
