@@ -262,7 +262,7 @@ def compute_features(batch: ProductBatch, hardware: OperatorHardware, terms: Ref
     for size in (128, 256):
         columns.append(np.log2(np.ceil(n / size) * size / n))
     columns += [_count_trailing_zeros(m, 4), _count_trailing_zeros(n, 9), _count_trailing_zeros(k, 9)]
-    waves = np.ceil(m / _TILE_ROWS) * np.ceil(n / _TILE_WIDTHS) * (batch.batch / hardware.sm_count)
+    waves = np.ceil(m / _TILE_ROWS) * np.ceil(n / _TILE_WIDTHS) * batch.batch / hardware.sm_count
     columns += [*np.log2(np.stack([waves, np.ceil(waves) / waves], axis=1)).reshape(-1, len(batch))]
     columns.append(np.full(len(batch), float(hardware.architecture in _ASYNCHRONOUS)))
     return np.stack(columns, axis=1)
