@@ -9,7 +9,7 @@ Errors are the mean absolute percentage error on rows of the judging table, of l
 those of the learning table. "nearest" copies the time of the same shape on the nearest other GPU; "linear"
 is a line per GPU over operations and bytes, for GPUs left out in proportion to peak and bandwidth. Ours:
 `known` learns the correction on the learning table alone; `left-out` are the errors by which the shipped
-weights were chosen (`bench/operators.py learn fp32_product`); bench/operator_rows.py has ours on row-wise
+weights were chosen (`bench/operators.py learn products-fp32`); bench/operator_rows.py has ours on row-wise
 and element-wise operators. Learned networks are kept in .cache/neusight, so that an interrupted run goes on.
 """
 
@@ -265,7 +265,7 @@ def _predict_ours_known(operator: Operator) -> dict[str, Column]:
 
 def find_teaching() -> Teaching:
     """Return what teaches the shipped weights of FP32 products."""
-    return next(each for each in TEACHINGS if each.name == "fp32_product")
+    return next(each for each in TEACHINGS if each.name == "products-fp32")
 
 
 def find_ours_left_out(operator: Operator) -> dict[str, float]:

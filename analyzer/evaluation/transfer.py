@@ -83,7 +83,7 @@ def transfer(
         columns=found.columns,
         answered=sum(row.predicted_us is not None for row in rows),
         rows=rows,
-        notes=_make_notes(task, rows),
+        notes=_make_notes(task, found, rows),
     )
 
 
@@ -200,6 +200,8 @@ def _make_entry(row: TransferRow, task: _Task, static: _StaticTimes | str | None
 
 def _find_refusal(launch: MeasuredLaunch, task: _Task) -> str:
     """Return why a launch cannot run on one of the GPUs; empty if it can."""
+    if not launch.time_us:
+        return "it has no time: the trace rounds it to 0 us"
     for figures in (task.source, task.target):
         occupancy = find_occupancy(launch, figures)
         if not occupancy.ctas_per_sm:
@@ -207,7 +209,7 @@ def _find_refusal(launch: MeasuredLaunch, task: _Task) -> str:
     return ""
 
 
-def _make_notes(task: _Task, rows: Sequence[TransferRowEntry]) -> tuple[str, ...]:
+def _make_notes(task: _Task, table: TransferTable, rows: Sequence[TransferRowEntry]) -> tuple[str, ...]:
     """Return what all rows rest on."""
     is_interval = task.timing is Timing.INTERVAL
     floors = [
@@ -216,6 +218,10 @@ def _make_notes(task: _Task, rows: Sequence[TransferRowEntry]) -> tuple[str, ...
     ]
     what = "least time between launches" if is_interval else "duration of an empty kernel"
     notes = [f"times are of {task.timing.value}; {what}, in us: {', '.join(floors)}"]
+    others = [arch for arch in table.archs if arch != task.source.arch]
+    if others:
+        measured = f"the file says {', '.join(others)}, {task.source.name} is {task.source.arch}"
+        notes.append(f"{measured}: were these launches measured on it?")
     if any(row.predicted_us is not None and row.algorithm1_us is None for row in rows):
         notes.append("Algorithm 1 has no answer where operations and bytes are not known")
     return tuple(notes)

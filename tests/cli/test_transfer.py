@@ -147,6 +147,19 @@ def test_traces_of_the_pytorch_profiler(is_compressed: bool, tmp_path: Path) -> 
     assert (row["algorithm1_us"], row["basis"]) == ("", "analytic")
 
 
+def test_a_file_of_another_gpu_and_a_kernel_of_no_time_are_told(tmp_path: Path, capsys: Capture) -> None:
+    events = [*TRACE["traceEvents"], TRACE["traceEvents"][-1] | {"dur": 0}]  # type: ignore[misc, operator]
+    devices = [{"id": 0, "name": "NVIDIA A100", "computeMajor": 8, "computeMinor": 0}]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"deviceProperties": devices, "traceEvents": events}), encoding="utf-8")
+    assert run(["transfer", str(path), "--from", "2080ti", "--to", "4070"]) == 0
+    text = capsys.readouterr().out
+    assert "the file says sm_80, RTX 2080 Ti is sm_75" in text
+    assert "it has no time" in text
+    assert run(["transfer", str(path), "--from", "a100", "--to", "4070"]) == 0
+    assert "the file says" not in capsys.readouterr().out
+
+
 def test_json_follows_its_schema_and_is_read_back(tmp_path: Path, capsys: Capture) -> None:
     path, out = write(tmp_path, line()), tmp_path / "out.json"
     arguments = ["transfer", path, "--from", "titan-v", "--to", "4070", "--format", "json", "-o", str(out)]

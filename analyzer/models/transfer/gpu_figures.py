@@ -18,6 +18,7 @@ class TransferFigures(Struct, frozen=True, kw_only=True):
 
     key: str  # name of the GPU's file in `hwdb/gpu`
     name: str
+    arch: str  # sm_NN
     limits: SmLimits
     sm_count: int
     clock_mhz: float  # under load
@@ -73,6 +74,7 @@ def read_transfer_figures(gpu: Gpu) -> TransferFigures:
     return TransferFigures(
         key=gpu.key,
         name=gpu.name,
+        arch=gpu.file.arch,
         limits=gpu.arch.limits,
         sm_count=gpu.sm_count,
         clock_mhz=clock_mhz,
