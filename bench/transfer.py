@@ -12,6 +12,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -22,19 +23,22 @@ from transfer_pairs import Pair, load_corrected_pairs, load_other_pairs, load_ty
 from analyzer.evaluation.transfer import transfer
 from analyzer.evaluation.transfer_table import LAUNCH_COLUMNS
 from analyzer.hardware.gpu_database import load_gpu
+from analyzer.ir.launch import Timing
 from analyzer.models.transfer.algorithm1 import predict_algorithm1
 from analyzer.models.transfer.analytic import Limit, find_occupancy, predict_transfer
 from analyzer.models.transfer.gpu_figures import TransferFigures, read_transfer_figures
-from analyzer.models.transfer.residuals import find_interval_us
-from analyzer.operators.measured import Timing
+from analyzer.models.transfer.measured_launch import MeasuredLaunch
+from analyzer.models.transfer.residuals import find_interval_us, load_transfer_residuals
+from analyzer.models.transfer.static_ratio import StaticTime, predict_by_code
+from analyzer.report.report_reader import read_report
+from analyzer.report.validation_schema import CaseEntry, ValidationReport
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "hwdb" / "transfer.toml"
 _ARCHS = {"rtx-2080-ti": "sm_75", "rtx-4070": "sm_89"}
 _COVERAGE = 0.8
 # Limits that the rows do not show, for they are of long launches beyond the L2, get the interval of all rows.
-_LEAST_ROWS_OF_LIMIT, _LEAST_ROWS_OF_KIND, _LEAST_KINDS = 200, 30, 3
-_CODE_LOW, _CODE_HIGH, _CODE_ROWS = 0.85, 1.15, 1
+_LEAST_ROWS_OF_LIMIT, _LEAST_ROWS_OF_KIND, _LEAST_KINDS = 200, 20, 2
 
 
 class Judged(Struct, frozen=True):
@@ -65,8 +69,8 @@ def judge(pairs: Iterable[Pair]) -> Iterator[Judged]:
         if not fits or algorithm1_us is None or roof_us is None:
             continue
         estimate = predict_transfer(launch, source, target)
-        interval = find_interval_us(estimate, from_code=False)
-        yield Judged(pair, algorithm1_us, roof_us, estimate.time_us, *interval, estimate.limit)
+        low_us, high_us = find_interval_us(estimate)
+        yield Judged(pair, algorithm1_us, roof_us, estimate.time_us, low_us, high_us, estimate.limit)
 
 
 def judge_with_code(pairs: Sequence[Pair]) -> Iterator[Judged]:
@@ -158,7 +162,7 @@ def others(_: argparse.Namespace) -> None:
     print(render_errors(list(judge(load_other_pairs()))))
 
 
-def learn(_: argparse.Namespace) -> None:
+def learn(arguments: argparse.Namespace) -> None:
     """Write the intervals: quantiles of measured over predicted time by limit, widened for new kernels."""
     judged = list(judge(load_other_pairs()))
     ratios: dict[Limit | None, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -176,9 +180,44 @@ def learn(_: argparse.Namespace) -> None:
             lines.append(_format_class("other", by_kind))
         elif rows >= _LEAST_ROWS_OF_LIMIT:
             lines.append(_format_class(f'limits."{limit.value}"', by_kind))
-    lines.append(f"\n[code]\nlow = {_CODE_LOW}\nhigh = {_CODE_HIGH}\nrows = {_CODE_ROWS}")
+    kept = load_transfer_residuals().code
+    lines.append(
+        f"\n[code]\nlow = {kept.low}\nhigh = {kept.high}\nrows = {kept.rows}"
+        if arguments.code is None
+        else _format_class("code", _measure_code_ratios(arguments.code))
+    )
     TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(f"{TABLE}: {len(judged):,} pairs")
+
+
+def _measure_code_ratios(path: Path) -> dict[str, list[float]]:
+    """Return measured over predicted times of transfers by code, by suite."""
+    found = read_report(path)
+    assert isinstance(found, ValidationReport)
+    groups: dict[tuple[str, str], list[CaseEntry]] = defaultdict(list)
+    for case in found.cases:
+        if case.predictions:
+            groups[case.suite, case.config].append(case)
+    ratios: dict[str, list[float]] = defaultdict(list)
+    for (suite, _), cases in groups.items():
+        for source, target in permutations(cases, 2):
+            ratios[suite].append(target.time_us / _predict_case(source, target))
+    return ratios
+
+
+def _predict_case(source: CaseEntry, target: CaseEntry) -> float:
+    launch = MeasuredLaunch(
+        grid_ctas=math.prod(source.grid),
+        block_threads=math.prod(source.block),
+        registers=None,
+        shared_bytes=0,
+        flops=None,
+        moved_bytes=None,
+        time_us=source.time_us,
+    )
+    static = [StaticTime(one.predictions[0].time_us, one.predictions[0].bound) for one in (source, target)]
+    figures = (_find_figures(source.gpu), _find_figures(target.gpu))
+    return predict_by_code(launch, static[0], static[1], *figures).time_us
 
 
 def _format_class(name: str, by_kind: Mapping[str, Sequence[float]]) -> str:
@@ -218,6 +257,7 @@ def main() -> None:
     )
     commands = {"report": report, "others": others, "learn": learn}
     parser.add_argument("command", choices=commands)
+    parser.add_argument("--code", type=Path, help="report of validate, for intervals with code")
     arguments = parser.parse_args()
     commands[arguments.command](arguments)
 

@@ -1,8 +1,9 @@
 """Learn NeuSight's utilization from profiles, with torch: one MLP for each family of operators.
 
-The MLP sees the ratios of the tiles that the profiled kernels had; its loss is the error of the latency, through
-equations 3 to 7. The paper's notes leave depth, width, loss and schedule open: 3 hidden layers of 128, AdamW with one
-cycle, and a smooth floor where beta / waves exceeds alpha, so that the gradient does not vanish there.
+The MLP sees the ratios of the tiles that the profiled kernels had; its loss is the error of the latency,
+through equations 3 to 7. The paper's notes leave depth, width, loss and schedule open: 3 hidden layers of
+128, AdamW with one cycle, and a smooth floor where beta / waves exceeds alpha, so that the gradient does
+not vanish there.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,6 +34,7 @@ from analyzer.operators.hardware_figures import OperatorHardware
 
 Matrix = NDArray[np.float64]
 _REPORT_STEPS = 500
+_START_LOGITS = (1.0, -2.0)  # of alpha and beta: utilization starts between 0.6 and 0.7, whatever the waves
 
 
 class NeuSightProfile(Struct, frozen=True):
@@ -129,6 +131,8 @@ def _learn_network(
     columns = torch.tensor(np.stack([rows.waves, rows.roofline_us, rows.time_us]), dtype=torch.float32)
     sizes = (rows.inputs.shape[1], *settings.hidden, 2)
     layers = [torch.nn.Linear(n_in, n_out) for n_in, n_out in pairwise(sizes)]
+    with torch.no_grad():
+        layers[-1].bias.copy_(torch.tensor(_START_LOGITS))
     parameters = [parameter for layer in layers for parameter in layer.parameters()]
     optimizer = torch.optim.AdamW(parameters, settings.learning_rate, weight_decay=settings.weight_decay)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -139,7 +143,7 @@ def _learn_network(
         picked = torch.randint(len(values), (settings.batch_rows,))
         loss = _compute_loss(layers, values[picked], columns[:, picked], settings.form)
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         schedule.step()

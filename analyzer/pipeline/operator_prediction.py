@@ -1,7 +1,7 @@
 """Operators to predicted times: rows of fields → batches → models → a report, or columns of a table."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -123,6 +123,16 @@ def predict_rows(
     return answers.finish()
 
 
+def _find_gpu(name: str) -> Gpu:
+    """Return a GPU; one of the database is looked for once, a file of the user's own is read each time."""
+    return load_gpu(name) if name.endswith(".toml") else _find_database_gpu(name)
+
+
+@cache
+def _find_database_gpu(name: str) -> Gpu:
+    return load_gpu(name)
+
+
 def _check_takes_weights(model: str, folder: Path) -> None:
     """Raise UsageError if a folder holds no weights, or a model reads none."""
     if model != ours.NAME:
@@ -135,7 +145,7 @@ def _answer_batch(
     part: BatchOfRows, predict: OperatorPredictor, answers: _Answers, options: OperatorOptions
 ) -> None:
     """Write the times of a batch to its places. Raises WarplensError where no time can be had."""
-    gpu = options.edit_gpu(load_gpu(part.gpu))
+    gpu = options.edit_gpu(_find_gpu(part.gpu))
     found = apply_calibration(options.calibration, predict(part.batch, gpu), gpu.key)
     answers.times[:, part.places] = found.time_us, found.low_us, found.high_us
     answers.in_range[part.places] = found.in_range

@@ -10,8 +10,10 @@ replays of a CUDA graph.
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from analyzer.operators.batches import Column, ProductBatch
 from analyzer.operators.measured import MeasuredBatch, Timing
@@ -57,9 +59,7 @@ def load_products(folder: Path, framework: str = FRAMEWORK) -> list[MeasuredBatc
                 newest = max(of_type["ver"].unique().to_pylist(), key=_split_version)
                 of_type = of_type.filter(pc.equal(of_type["ver"], newest))
             if of_type.num_rows:
-                columns = [of_type[column].to_numpy().astype(np.float64) for column in ("m", "n", "k")]
-                time_us = of_type["latency"].to_numpy().astype(np.float64) * 1e3
-                batches.append(_make_batch(key, dtype, *columns, time_us))
+                batches.append(_make_batch(key, dtype, of_type))
     return batches
 
 
@@ -67,17 +67,20 @@ def _split_version(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdecimal())
 
 
-def _make_batch(gpu: str, dtype: DataType, m: Column, n: Column, k: Column, time_us: Column) -> MeasuredBatch:
+def _make_batch(gpu: str, dtype: DataType, table: pa.Table) -> MeasuredBatch:
+    m, n, k, latency_ms = (
+        table[column].to_numpy().astype(np.float64) for column in ("m", "n", "k", "latency")
+    )
     return MeasuredBatch(
         dataset=DATASET,
         gpu=gpu,
         batch=ProductBatch(Operator.GEMM, dtype, m, n, k, np.ones(len(m))),
-        time_us=time_us,
+        time_us=1e3 * latency_ms,
         shape_keys=make_shape_keys(n, k),
         timing=Timing.INTERVAL,
     )
 
 
-def make_shape_keys(n: Column, k: Column) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def make_shape_keys(n: Column, k: Column) -> NDArray[np.int64]:
     """Return one number per (n, k)."""
     return n.astype(np.int64) * 2**32 + k.astype(np.int64)

@@ -6,16 +6,34 @@ from numpy.typing import NDArray
 from analyzer.operators.batches import ProductBatch
 from analyzer.operators.measured import MeasuredBatch, Timing
 from analyzer.operators.names import Operator
-from operator_data.neusight_profiles import JUDGING, read_profiles
+from operator_data.neusight_profiles import JUDGING, LEARNING, read_profiles
 
 DATASET = "neusight"
+_TEACHING_ROWS = 6_000
+
+
+def load_teaching() -> list[MeasuredBatch]:
+    """Return what teaches the shipped weights: learning rows drawn at random, and all judging rows."""
+    found = []
+    for operator in (Operator.GEMM, Operator.BMM):
+        found += draw_learning_rows(operator) + load_products(JUDGING, operator)
+    return found
+
+
+def draw_learning_rows(operator: Operator) -> list[MeasuredBatch]:
+    """Return 6,000 rows of each GPU of the learning table."""
+    random = np.random.default_rng(0)
+    return [
+        batch.select(np.sort(random.permutation(len(batch))[:_TEACHING_ROWS]))
+        for batch in load_products(LEARNING, operator)
+    ]
 
 
 def load_products(table: str, operator: Operator) -> list[MeasuredBatch]:
     """Return one batch per GPU of a table of `neusight_profiles`.
 
-    P4's linear rows of the judging table are left out: they ran other kernels three to four times as fast as those
-    of the learning table at the same shapes, so that one of the two is not what this GPU does.
+    P4's linear rows of the judging table are left out: they ran other kernels three to four times as fast as
+    those of the learning table at the same shapes, so that one of the two is not what this GPU does.
     """
     found = []
     for profile in read_profiles(table, operator):

@@ -1,8 +1,8 @@
 """Read NeuSight's FP32 operator profiles: shapes, times, and the tile that each launch names.
 
-Source: github.com/sitar-lab/NeuSight at 6945927, scripts/asplos/data and label, MIT licence (Georgia Institute of
-Technology, Microsoft). Times are the mean of the fastest 5 of 25 calls of PyTorch 2.1 between CUDA events: an
-interval, with the host's launch of 25 to 50 us in it.
+Source: github.com/sitar-lab/NeuSight at 6945927, scripts/asplos/data and label, MIT licence (Georgia
+Institute of Technology, Microsoft). Times are the mean of the fastest 5 of 25 calls of PyTorch 2.1 between
+CUDA events: an interval, with the host's launch of 25 to 50 us in it.
 """
 
 import ast
@@ -23,7 +23,11 @@ from analyzer.operators.names import DataType, Operator
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("WARPLENS_DATA", ROOT.parent / "shared" / "data")) / "neusight"
-LEARNING, JUDGING, LABELS = "nv_train_collect.parquet", "nv_test_public.parquet", "perop_labels_public.parquet"
+LEARNING, JUDGING, LABELS = (
+    "nv_train_collect.parquet",
+    "nv_test_public.parquet",
+    "perop_labels_public.parquet",
+)
 GPU_KEYS = {
     "Tesla P4": "p4",
     "Tesla P100-PCIE-16GB": "p100-pcie",
@@ -34,7 +38,12 @@ GPU_KEYS = {
 _ONE_INPUT = frozenset(("addu", "divu", "mulu", "powu", "gelu", "relu", "tanh"))
 _TWO_INPUTS = frozenset(("add", "div", "mul", "pow"))
 _TILE_IN_NAME = re.compile(r"(\d+)x(\d+)")
-_OPERATORS = {"bmm": Operator.BMM, "linear": Operator.GEMM, "ln": Operator.LAYERNORM, "softmax": Operator.SOFTMAX}
+_OPERATORS = {
+    "bmm": Operator.BMM,
+    "linear": Operator.GEMM,
+    "ln": Operator.LAYERNORM,
+    "softmax": Operator.SOFTMAX,
+}
 
 
 class ProfiledBatch(Struct, frozen=True):
@@ -56,7 +65,9 @@ def read_profiles(table: str, operator: Operator) -> tuple[ProfiledBatch, ...]:
     for device, key in GPU_KEYS.items():
         rows = np.flatnonzero(wanted & (columns["Device"] == device))
         if len(rows):
-            found.append(_make_profile(key, operator, {name: column[rows] for name, column in columns.items()}))
+            found.append(
+                _make_profile(key, operator, {name: column[rows] for name, column in columns.items()})
+            )
     return tuple(found)
 
 
@@ -69,7 +80,20 @@ def _find_operator(name: str) -> Operator | None:
 @cache
 def _read_columns(path: Path) -> dict[str, NDArray[Any]]:
     """Return the columns as arrays, missing numbers as zeros."""
-    names = ["OPName", "Device", "Kernel Name", "Latency", "Grid x", "Grid y", "Grid z", "B", "H", "M", "N", "K"]
+    names = [
+        "OPName",
+        "Device",
+        "Kernel Name",
+        "Latency",
+        "Grid x",
+        "Grid y",
+        "Grid z",
+        "B",
+        "H",
+        "M",
+        "N",
+        "K",
+    ]
     table = pq.read_table(path, columns=names)
     found: dict[str, NDArray[Any]] = {}
     for name in names[:3]:
@@ -122,7 +146,7 @@ class LabelledBatch(Struct, frozen=True):
 
 
 def read_labels() -> tuple[LabelledBatch, ...]:
-    """Return the measured operators of the authors' whole models whose shapes name one of the five families."""
+    """Return the measured operators inside whole models that one of the five families answers."""
     rows: dict[tuple[str, Operator], list[tuple[float, ...]]] = {}
     for row in pq.read_table(FOLDER / LABELS).to_pylist():
         gpu = GPU_KEYS.get(row["device"].replace("_", " "), "") or _KEYS_OF_LABELS.get(row["device"], "")
@@ -134,7 +158,9 @@ def read_labels() -> tuple[LabelledBatch, ...]:
 
 
 _KEYS_OF_LABELS = {device.replace(" ", "_"): key for device, key in GPU_KEYS.items()}
-_MODULE_LINEARS = re.compile(r"lm_head|query|key|value|dense|[qkvo]ut_proj|[qkv]_proj|fc\d|score|decoder$|_proj$")
+_MODULE_LINEARS = re.compile(
+    r"lm_head|query|key|value|dense|[qkvo]ut_proj|[qkv]_proj|fc\d|score|decoder$|_proj$"
+)
 _ELEMENTWISE_WORDS = ("add", "mul", "sub", "truediv", "tanh", "pow", "gelu", "relu")
 
 

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.hardware.gpu_database import load_gpu
+from analyzer.ir.launch import Timing
 from analyzer.models.transfer.algorithm1 import compute_report_occupancy, predict_algorithm1
-from analyzer.models.transfer.analytic import Limit, find_occupancy, predict_transfer
+from analyzer.models.transfer.analytic import Limit, TransferEstimate, find_occupancy, predict_transfer
 from analyzer.models.transfer.gpu_figures import TransferFigures, read_transfer_figures
 from analyzer.models.transfer.measured_launch import MeasuredLaunch
-from analyzer.models.transfer.residuals import find_interval_us
+from analyzer.models.transfer.residuals import find_code_interval_us, find_interval_us
 from analyzer.models.transfer.static_ratio import StaticTime, predict_by_code
-from analyzer.operators.measured import Timing
 from analyzer.text.errors import HardwareError
 
 GPUS = ("titan-v", "rtx-2080-ti", "rtx-4070", "a100-40gb-pcie", "h100-sxm", "rtx-5090")
@@ -103,6 +103,13 @@ def test_a_profiler_that_flushes_the_cache_sees_device_memory() -> None:
     assert predict_transfer(one, source, target).time_us >= 3e7 / target.sustained_gbps * 1e-3
 
 
+def test_named_atomics_go_with_the_clock_alone() -> None:
+    source, target = figures("rtx-2080-ti"), figures("titan-v")
+    found = predict_transfer(launch(kernel="atomic_hotspot", moved_bytes=4.0, time_us=5000.0), source, target)
+    assert found.limit is Limit.ATOMICS
+    assert found.time_us == pytest.approx(5000.0 * source.clock_mhz / target.clock_mhz, rel=0.01)
+
+
 def test_nothing_is_faster_than_the_launch_interval() -> None:
     source, target = figures("rtx-2080-ti"), figures("rtx-4070")
     found = predict_transfer(launch(moved_bytes=1e5, time_us=3.4, grid_ctas=64), source, target)
@@ -131,7 +138,7 @@ def test_times_are_positive_inside_their_interval_and_no_less_than_the_roofs(
     if not (find_occupancy(one, here).ctas_per_sm and find_occupancy(one, there).ctas_per_sm):
         return
     found = predict_transfer(one, here, there)
-    low_us, high_us = find_interval_us(found, from_code=False)
+    low_us, high_us = find_interval_us(found)
     assert 0 < low_us <= found.time_us <= high_us < math.inf
     assert found.time_us >= (one.flops or 0.0) / there.sustained_gflops * 1e-3
 
@@ -153,11 +160,23 @@ def test_what_took_longer_takes_longer_there(
 def test_the_static_ratio_carries_a_part_of_what_the_model_missed() -> None:
     source, target = figures("rtx-2080-ti"), figures("rtx-4070")
     static = (StaticTime(200.0, "L1"), StaticTime(100.0, "L1"))
-    exact = predict_by_code(launch(time_us=200.0), *static, source, target).time_us
-    slower = predict_by_code(launch(time_us=240.0), *static, source, target).time_us
-    other = predict_by_code(launch(time_us=240.0), static[0], StaticTime(100.0, "DRAM"), source, target)
-    assert exact == pytest.approx(100.0)
-    assert exact < other.time_us < slower < 120.0
+    exact = predict_by_code(launch(time_us=200.0), *static, source, target)
+    slower = predict_by_code(launch(time_us=240.0), *static, source, target)
+    assert exact.time_us == pytest.approx(100.0)
+    assert slower.time_us == pytest.approx(100.0 * math.sqrt(1.2), rel=0.01)
+
+
+def test_a_measurement_at_the_launch_floor_says_nothing_of_the_model() -> None:
+    source, target = figures("rtx-4070"), figures("rtx-2080-ti")
+    static = (StaticTime(8.7, "launch"), StaticTime(6.0, "L1"))
+    assert predict_by_code(launch(time_us=9.0), *static, source, target).time_us == pytest.approx(6.0)
+
+
+def test_gpus_that_taught_the_static_model_nothing_widen_the_interval() -> None:
+    estimate = TransferEstimate(100.0, Limit.CODE)
+    low_us, high_us = find_code_interval_us(estimate, "rtx-2080-ti", "rtx-4070")
+    wide_low_us, wide_high_us = find_code_interval_us(estimate, "rtx-2080-ti", "titan-v")
+    assert wide_low_us < low_us < 100.0 < high_us < wide_high_us
 
 
 def test_a_gpu_without_figures_of_its_sms_is_refused() -> None:

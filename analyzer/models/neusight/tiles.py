@@ -1,7 +1,7 @@
 """The tiles that libraries chose on profiled GPUs, and the choice for a shape and GPU that nobody profiled.
 
-NeuSight takes a tile's size from the kernel that the nearest profiled GPU ran for the nearest shape: nearest in
-the logarithms of the GPU's figures, then in those of the shape.
+NeuSight takes a tile's size from the kernel that the nearest profiled GPU ran for the nearest shape:
+nearest in the logarithms of the GPU's figures, then in those of the shape.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
-"""Utilization of the roofline as NeuSight learns it: alpha − beta / waves (equations 5 to 8, table 3).
+"""Utilization of the roofline as NeuSight learns it: alpha - beta / waves (equations 5 to 8, table 3).
 
-The idea: with more waves an SM has more to hide latencies with, so that utilization grows towards alpha. Both are
-sigmoids of an MLP's outputs, one MLP per family, which sees ratios of a tile's work to an SM's share of the GPU.
-Invariant: utilization is below 1, so that no prediction is faster than the roofline.
+The idea: with more waves an SM has more to hide latencies with, so that utilization grows towards alpha.
+Both are sigmoids of an MLP's outputs, one MLP per family, which sees ratios of a tile's work to an SM's
+share of the GPU. Invariant: utilization is below 1, so that no prediction is faster than the roofline.
 Example: alpha = 0.9, beta = 0.4 and 8 waves give 0.85; one wave gives 0.5.
 """
 
@@ -54,8 +54,8 @@ def compute_inputs(
 ) -> Matrix:
     """Return log2 of table 3's ratios, rows x 5, or rows x 4 in the form of the code.
 
-    A tile's FLOPs and bytes over an SM's share of peak and bandwidth (both milliseconds); the tile's FLOPs per byte
-    over the GPU's; the bytes of all waves over an SM's share of the L2, and of the memory.
+    A tile's FLOPs and bytes over an SM's share of peak and bandwidth (both milliseconds); the tile's FLOPs
+    per byte over the GPU's; the bytes of all waves over an SM's share of the L2, and of the memory.
     """
     peak, bandwidth = hardware.find_peak_tflops(dtype) * 1e12, hardware.dram_gbps * 1e9
     wave_bytes = work.count_waves(hardware) * work.bytes_per_tile
@@ -72,7 +72,7 @@ def compute_inputs(
 
 
 def compute_utilization(inputs: Matrix, waves: Column, network: UtilizationNetwork) -> Column:
-    """Return alpha − beta / waves (7, 8), at least `LEAST_UTILIZATION`."""
+    """Return alpha - beta / waves (7, 8), at least `LEAST_UTILIZATION`."""
     values = (np.clip(inputs, network.low, network.high) - network.mean) / network.deviation
     last = len(network.weights) - 1
     for place, (weights, biases) in enumerate(zip(network.weights, network.biases, strict=True)):
@@ -80,4 +80,5 @@ def compute_utilization(inputs: Matrix, waves: Column, network: UtilizationNetwo
         if place < last:
             values = np.maximum(values, 0.0)
     alpha, beta = 1.0 / (1.0 + np.exp(-np.clip(values, -40.0, 40.0))).T
-    return np.maximum(alpha - beta / waves, LEAST_UTILIZATION)
+    utilization: Column = np.maximum(alpha - beta / waves, LEAST_UTILIZATION)
+    return utilization

@@ -1,4 +1,4 @@
-"""What NeuSight has learned of a family, in one safetensors file of arrays and a JSON header."""
+"""What NeuSight has learned of a family: a safetensors file of arrays and a JSON header, and a card."""
 
 from collections.abc import Mapping
 from functools import cache

@@ -1,19 +1,20 @@
 """NeuSight: operators cut into tiles, each as fast as the roofline times a learned utilization.
 
 Source: Lee, Phanishayee, Mahajan, "Forecasting GPU Performance for Deep Learning Training and Inference",
-ASPLOS 2025. An operator's output falls into tiles (equation 2), the SMs compute them in waves (3), and latency =
-latency of a tile · waves (4); a tile takes FLOPs / (roofline · utilization) (1, 5, 6), with utilization = alpha −
-beta / waves (7) from an MLP per family (8): batched products, linear, element-wise, softmax, layer norm. All other
-operators count as memory-bound, fused ones take the first operator's tiles and MLP, and collectives follow from
-the ring's traffic. Tiles are those of the nearest profiled GPU and shape.
+ASPLOS 2025. An operator's output falls into tiles (equation 2), the SMs compute them in waves (3), and
+latency = latency of a tile · waves (4); a tile takes FLOPs / (roofline · utilization) (1, 5, 6), with
+utilization = alpha - beta / waves (7) from an MLP per family (8): batched products, linear, element-wise,
+softmax, layer norm. All other operators count as memory-bound, fused ones take the first operator's tiles
+and MLP, and collectives follow from the ring's traffic. Tiles are those of the nearest profiled GPU and
+shape.
 
-Open in the paper, and chosen here: depth and width (3 hidden layers of 128), the loss (percentage error), a least
-utilization where beta / waves exceeds alpha, logarithms of table 3's ratios before they are standardized (plain
-ratios learn far worse: 32 % for 22 % on the authors' batched products), inputs cut off at the range that taught,
-and SMs and peaks of `hwdb` (the paper gives P4 40 SMs; the chip has 20).
-The authors' code sees four of the five inputs and learns by the symmetric percentage error: `NeuSightForm.CODE`.
-It learned from FP32 rows timed between CUDA events, with the host's launch in them; other data types take their
-own peak and bytes. The model has no intervals.
+Open in the paper, and chosen here: depth and width (3 hidden layers of 128), the loss (percentage error), a
+least utilization where beta / waves exceeds alpha, logarithms of table 3's ratios before they are
+standardized (plain ratios learn far worse: 32 % for 22 % on the authors' batched products), inputs cut off
+at the range that taught, and SMs and peaks of `hwdb` (the paper gives P4 40 SMs; the chip has 20).
+The authors' code sees four of the five inputs and learns by the symmetric percentage error:
+`NeuSightForm.CODE`. It learned from FP32 rows timed between CUDA events, with the host's launch in them;
+other data types take their own peak and bytes. The model has no intervals.
 """
 
 import numpy as np
@@ -38,9 +39,9 @@ from analyzer.operators.batches import (
     ProductBatch,
     RowwiseBatch,
 )
-from analyzer.operators.family import find_family
 from analyzer.operators.hardware_figures import OperatorHardware, read_operator_hardware
 from analyzer.operators.names import DataType, Operator
+from analyzer.operators.work import count_work
 
 NAME = "neusight"
 _TIMING = "interval"
@@ -75,22 +76,20 @@ def predict_neusight_us(batch: TiledBatch, hardware: OperatorHardware, weights: 
 def predict_fused_us(
     batches: list[TiledBatch], hardware: OperatorHardware, weights: NeuSightWeights
 ) -> Column:
-    """Return the latency of a chain of operators in one kernel, in microseconds, by the first one's weights."""
+    """Return the latency in microseconds of a chain in one kernel, by the first operator's weights."""
     tiles = choose_tiles(weights.tiles, describe_shapes(batches[0]), hardware)
     return predict_work_us(fuse_works(batches, tiles), hardware, batches[0].dtype, weights.network)
 
 
 def predict_memory_bound_us(batch: OperatorBatch, hardware: OperatorHardware) -> Column:
     """Return the latency in microseconds of an operator without weights: its bytes over the bandwidth."""
-    family = find_family(batch)
-    terms = family.compute_terms(batch, hardware, family.initial_parameters)
-    return terms.dram_bytes / (hardware.dram_gbps * 1e3)
+    return count_work(batch).bytes_moved / (hardware.dram_gbps * 1e3)
 
 
 def predict_ring_us(batch: CollectiveBatch, link_gbps: float, utilization: float) -> Column:
     """Return the latency in microseconds of all-reduces around a ring, or of a send to a neighbour.
 
-    link_gbps: peak of a GPU's links in one direction. A ring of g GPUs passes 2 · (g − 1) / g of the message
+    link_gbps: peak of a GPU's links in one direction. A ring of g GPUs passes 2 · (g - 1) / g of the message
     over each link; the paper measures the utilization on a system at hand and keeps it for the target.
     """
     is_reduce = batch.operator is Operator.ALL_REDUCE

@@ -6,7 +6,7 @@ from functools import cache
 import msgspec
 import tomli
 
-from analyzer.models.residuals import ClassResiduals
+from analyzer.models.residuals import ClassResiduals, load_residuals
 from analyzer.models.transfer.analytic import Limit, TransferEstimate
 from analyzer.resources import find_data_folder
 
@@ -30,8 +30,22 @@ def load_transfer_residuals() -> TransferResiduals:
     return msgspec.convert(tomli.loads(text), TransferResiduals)
 
 
-def find_interval_us(estimate: TransferEstimate, *, from_code: bool) -> tuple[float, float]:
-    """Return the times between which 80 % of such launches were measured (split conformal, by limit)."""
+def find_interval_us(estimate: TransferEstimate) -> tuple[float, float]:
+    """Return the times between which 80 % of such launches were measured (conformal, by limit)."""
     table = load_transfer_residuals()
-    found = table.code if from_code else table.limits.get(estimate.limit, table.other)
-    return estimate.time_us * min(1.0, found.low), estimate.time_us * max(1.0, found.high)
+    return _spread(estimate.time_us, table.limits.get(estimate.limit, table.other))
+
+
+def find_code_interval_us(estimate: TransferEstimate, *gpus: str) -> tuple[float, float]:
+    """Return the same for a transfer by the ratio of the static model.
+
+    gpus: keys of source and target; one that taught the static model nothing widens the interval.
+    """
+    low_us, high_us = _spread(estimate.time_us, load_transfer_residuals().code)
+    static = load_residuals()
+    widening = static.untaught_factor ** sum(gpu not in static.gpus for gpu in gpus)
+    return low_us / widening, high_us * widening
+
+
+def _spread(time_us: float, found: ClassResiduals) -> tuple[float, float]:
+    return time_us * min(1.0, found.low), time_us * max(1.0, found.high)

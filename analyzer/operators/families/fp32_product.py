@@ -1,21 +1,23 @@
 """FP32 matrix products on CUDA cores, as cuBLAS computes them: linear (gemm) and batched (bmm).
 
-The idea: a library cuts the output into tiles, perhaps the reduction into splits, and gives each part to a CTA. For
-every tile and split that the library has, the time is
+The idea: a library cuts the output into tiles, perhaps the reduction into splits, and gives each part to a
+CTA. For every tile and split that the library has, the time is
 
-    floor + (math^p + l2^p + dram^p)^(1/p)       math = FMAs of a CTA / (SM's rate · tile efficiency) · CTAs per SM
+    floor + (math^p + l2^p + dram^p)^(1/p)
+    math = FMAs of a CTA / (SM's rate · tile efficiency) · CTAs per SM
 
-and the fastest one counts: libraries choose about as well as that, but for batched products, for which cuBLAS takes
-one tile per architecture (`_BATCHED_TILES`). The SM's rate is that of a sustained, power-limited peak:
-peak · softmin(1, kappa · TDP / process node / peak). A tile's efficiency falls with its operands per FMA and with the
-lanes per SM that one shared memory feeds. Less than some warps per SM leave lanes idle.
+and the fastest one counts: libraries choose about as well as that, but for batched products, for which
+cuBLAS takes one tile per architecture (`_BATCHED_TILES`). The SM's rate is that of a sustained,
+power-limited peak: peak · softmin(1, kappa · TDP / process node / peak). A tile's efficiency falls with its
+operands per FMA and with the lanes per SM that one shared memory feeds. Less than some warps per SM leave
+lanes idle.
 
 Invariants: no time is below the floor; more rows, columns or reduction never take less math.
-Example: 4096³ on V100 (80 SMs, 64 lanes): tiles of 128 by 128 are 1024 CTAs, 13 per SM and 12.8 on average, so
-that waves cost 2 %.
+Example: 4096³ on V100 (80 SMs, 64 lanes): tiles of 128 by 128 are 1024 CTAs, 13 per SM and 12.8 on average,
+so that waves cost 2 %.
 
-Sources: tiles and grids as kernel names of NeuSight's profiles show them; the power law follows T4, L4 and V100
-in `docs`; in products as NeuSight's table has them, N is the reduction and K the output's width.
+Tiles, grids and split reductions are as kernel names and grids of NeuSight's profiles show them (PyTorch 2.1,
+CUDA 12.1). The tile of Ampere's batched products is A100's, taken for all later GPUs too.
 """
 
 from typing import TypeVar
@@ -53,21 +55,25 @@ _TILES = (
 _TILE_COLUMNS = np.array([tile.columns for tile in _TILES])
 _TILE_ROWS = np.array([tile.rows for tile in _TILES])
 _TILE_WARPS = np.array([tile.warps for tile in _TILES])
-_SPLITS = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
-# Nanometres that vendors name the process by, up to each compute capability: energy per FMA goes about with it.
+_SPLITS = np.array([1.0, 3.0, 9.0])
+# Nanometres that vendors name the process by, up to each compute capability; energy per FMA goes with it.
 _PROCESS_NM = ((62, 16.0), (75, 12.0), (80, 7.0), (88, 8.0), (89, 5.0), (1000, 4.0))
-# Tiles that cuBLAS 12.1 takes for batched products: one on Pascal, small ones on Volta and Turing, one from Ampere.
+# Tiles that cuBLAS 12.1 takes for batched products: one on Pascal, several on Volta and Turing, one later.
 _BATCHED_TILES = ((62, (1,)), (75, (1, 2, 3, 4)), (1000, (0,)))
 _LINEAR_TILES = ((62, (2, 3, 4)), (1000, tuple(range(len(_TILES)))))
 
 _PARAMETERS = (
     FittedParameter("floor_us", 35.0, 2.0, 90.0),  # of the host's launch, and of one more for a bias
-    FittedParameter("kappa", 0.65, 0.4, 1.0),  # TFLOP/s · nm / W
+    FittedParameter("kappa", 0.7, 0.5, 0.9),  # TFLOP/s · nm / W
     FittedParameter("power_sharpness", 6.0, 2.0, 12.0),
-    FittedParameter("operand_cost", 8.0, 0.0, 30.0),  # elements: half efficiency where a tile has so many per FMA
+    # FMAs per operand element at which half the peak is reached; of 64 lanes, twice as many of 128. At
+    # least 10: a register tile of 8 by 8 asks 128 lanes' FMAs for all that the shared memory gives.
+    FittedParameter("operand_cost", 20.0, 10.0, 40.0),
     FittedParameter("saturating_warps", 6.0, 1.0, 24.0),  # per SM
     FittedParameter("prologue_k", 16.0, 0.0, 200.0),  # start and end of a CTA, as steps of the reduction
-    FittedParameter("long_k_cost", 0.03, 0.0, 0.3),  # per doubling beyond 2048: rows lie in more and more pages
+    FittedParameter(
+        "long_k_cost", 0.03, 0.0, 0.3
+    ),  # per doubling beyond 2048: rows lie in more and more pages
     FittedParameter("sharpness", 3.0, 1.2, 8.0),  # p
     FittedParameter("dram_share", 0.95, 0.5, 1.2),  # of the sustained bandwidth
     FittedParameter("l2_share", 0.7, 0.2, 1.6),
