@@ -373,7 +373,7 @@ def _leave_out_gpus(
 def _choose_transfer(errors: Sequence[_TransferErrors], siblings_are_unseen: bool) -> tuple[_Choice, bool]:
     """Return the correction with the least mean error over what was left out, and whether siblings help.
 
-    siblings_are_unseen: GPUs with siblings among those that taught choose too, as they do in the unseen errors.
+    siblings_are_unseen: GPUs with siblings among those that taught choose too.
     """
     if not errors:
         return _Choice(2, 0.5), True
