@@ -29,7 +29,7 @@ from analyzer.text.errors import WarplensError
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "bench" / "kernels" / "built" / "cases.csv"
-_SAVE_EVERY = 40
+_SAVE_EVERY = 10
 
 
 @dataclass
@@ -68,14 +68,15 @@ class HybridRows:
 
 
 def load_rows(path: Path) -> HybridRows:
-    """Return the rows of a file; none where there is none, or its features are others."""
+    """Return the rows of a file; none where there is none, or it lacks features."""
     if not path.exists():
         return HybridRows()
     with np.load(path) as file:
-        if tuple(file["names"].tolist()) != FEATURE_NAMES:
+        names = file["names"].tolist()
+        if not set(FEATURE_NAMES) <= set(names):
             return HybridRows()
         columns = {name: file[name] for name in vars(HybridRows())}
-    features = list(columns.pop("features"))
+    features = list(columns.pop("features")[:, [names.index(name) for name in FEATURE_NAMES]])
     return HybridRows(**{name: column.tolist() for name, column in columns.items()}, features=features)
 
 

@@ -58,15 +58,15 @@ class Teaching(Struct, frozen=True):
 # them on known ones
 ROWWISE_OPTIONS = LearningOptions(
     tree_kind="extra",
-    n_trees=200,
-    tree_depth=7,
-    min_leaf_rows=3,
-    transfer_trees=200,
+    n_trees=120,
+    tree_depth=8,
+    min_leaf_rows=2,
+    transfer_trees=120,
     transfer_depth=7,
     n_perceptrons=4,
-    hidden=(32, 32),
-    n_steps=1500,
-    batch_rows=256,
+    hidden=(64,),
+    n_steps=2000,
+    batch_rows=128,
     n_folds=8,
 )
 EAGER_OPTIONS = LearningOptions(
@@ -85,11 +85,12 @@ _PRODUCTS = LearningOptions(
     min_leaf_rows=10,
     n_perceptrons=2,
     hidden=(128, 128),
-    n_steps=6000,
+    n_steps=5000,
     batch_rows=512,
     weight_decay=1e-3,
     transfer_trees=200,
     transfer_depth=5,
+    n_folds=3,
     leaves_out="architecture",
 )
 _SCALED = LearningOptions(min_leaf_rows=10, n_perceptrons=2, n_steps=4000, batch_rows=256)

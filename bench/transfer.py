@@ -23,13 +23,13 @@ from transfer_pairs import Pair, load_corrected_pairs, load_other_pairs, load_ty
 from analyzer.evaluation.transfer import transfer
 from analyzer.evaluation.transfer_table import LAUNCH_COLUMNS
 from analyzer.hardware.gpu_database import load_gpu
+from analyzer.ir.launch import Timing
 from analyzer.models.transfer.algorithm1 import predict_algorithm1
 from analyzer.models.transfer.analytic import Limit, find_occupancy, predict_transfer
 from analyzer.models.transfer.gpu_figures import TransferFigures, read_transfer_figures
 from analyzer.models.transfer.measured_launch import MeasuredLaunch
 from analyzer.models.transfer.residuals import find_interval_us, load_transfer_residuals
 from analyzer.models.transfer.static_ratio import StaticTime, predict_by_code
-from analyzer.operators.measured import Timing
 from analyzer.report.report_reader import read_report
 from analyzer.report.validation_schema import CaseEntry, ValidationReport
 

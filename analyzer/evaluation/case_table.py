@@ -1,5 +1,6 @@
 """A table of measured launches: one row of a CSV file is one kernel launched on one GPU, with its time."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -127,7 +128,7 @@ def _read_case(number: int, row: MeasuredRow) -> Case:
         counted=row.read_choice("counted", ("yes", "no")) != "no",
         config=row.read_optional("config"),
         note=row.read_optional("note"),
-        problem=problem if dump.is_file() else f"no dump {dump_text}",
+        problem=problem if os.path.isfile(dump) else f"no dump {dump_text}",
     )
     row.check_dims(case.grid, case.block, case.cluster)
     return case

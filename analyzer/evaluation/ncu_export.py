@@ -17,11 +17,12 @@ from pathlib import Path
 from msgspec import Struct
 
 from analyzer.evaluation.measured_table import MeasuredRow, MeasuredTable
-from analyzer.evaluation.transfer_table import TransferRow
+from analyzer.evaluation.transfer_table import MAX_REGISTERS, MAX_SHARED_BYTES, TransferRow
 from analyzer.ir.launch import Dim3
 from analyzer.text.csv_table import CsvTable
 from analyzer.text.errors import InputError
 
+_CAPABILITY = "CC"
 _ID, _NAME, _METRIC, _UNIT, _VALUE = "ID", "Kernel Name", "Metric Name", "Metric Unit", "Metric Value"
 # Each figure by its names on page raw and on page details, the first that is there counts.
 _DURATION = ("gpu__time_duration.sum", "gpu__time_duration.avg", "Duration")
@@ -36,6 +37,7 @@ _DRAM_RATE = ("dram__bytes.sum.per_second", "Memory Throughput")
 _FLOP_METRIC = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 _FLOPS_BY_OPERATION = {"fadd": 1.0, "fmul": 1.0, "ffma": 2.0, "dadd": 1.0, "dmul": 1.0, "dfma": 2.0}
 _HINT = "export by ncu --csv --page raw, or --page details, with the sections LaunchStats and SpeedOfLight"
+_MAX_FIGURE = 1e18
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,10}")
 _UNIT_SCALE = re.compile(r"^([numkKMGT]?i?)(bytes?|B|second|sec|s)\b", re.I)
 _DECIMAL_PREFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
@@ -54,10 +56,12 @@ class _Metric(Struct, frozen=True):
 Metrics = Mapping[str, _Metric]
 
 
-def read_ncu_export(path: Path, data: bytes, header_offset: int) -> tuple[TransferRow, ...]:
-    """Return the launches of an export. Raises InputError that shows any fault.
+def read_ncu_export(
+    path: Path, data: bytes, header_offset: int
+) -> tuple[tuple[TransferRow, ...], tuple[str, ...]]:
+    """Return the launches of an export, and the architectures of their GPUs (`sm_80`).
 
-    header_offset: of the line of the header in `data`.
+    header_offset: of the line of the header in `data`. Raises InputError that shows any fault.
     """
     lines_before = data.count(b"\n", 0, header_offset)
     fields = CsvTable(str(path), data[header_offset:], first_line=lines_before + 1)
@@ -65,7 +69,9 @@ def read_ncu_export(path: Path, data: bytes, header_offset: int) -> tuple[Transf
     rows = list(table.read_rows())
     is_long = _METRIC in table.columns
     launches = _collect_long(rows) if is_long else _collect_wide(rows)
-    return tuple(_make_row(table, number, metrics) for number, metrics in enumerate(launches, start=1))
+    archs = dict.fromkeys(f"sm_{row.read_optional(_CAPABILITY).replace('.', '')}" for row in rows)
+    found = tuple(_make_row(table, number, metrics) for number, metrics in enumerate(launches, start=1))
+    return found, tuple(arch for arch in archs if arch != "sm_")
 
 
 def _collect_wide(rows: list[MeasuredRow]) -> Iterator[Metrics]:
@@ -103,8 +109,10 @@ def _make_row(table: MeasuredTable, number: int, metrics: Metrics) -> TransferRo
     if not seconds or grid is None or block is None:
         lacking = "duration" if not seconds else "grid" if grid is None else "block"
         raise InputError(f"{table.path}: launch {number} has no {lacking}", hint=_HINT)
-    registers = _read_figure(metrics, _REGISTERS)
-    shared = sum(_read_figure(metrics, names) or 0.0 for names in (_STATIC_SHARED, _DYNAMIC_SHARED))
+    registers = _read_figure(metrics, _REGISTERS, MAX_REGISTERS)
+    shared = sum(
+        _read_figure(metrics, names, MAX_SHARED_BYTES) or 0.0 for names in (_STATIC_SHARED, _DYNAMIC_SHARED)
+    )
     row = TransferRow(
         line=number,
         fields=(),
@@ -126,15 +134,18 @@ def _find_name(metrics: Metrics, names: tuple[str, ...]) -> str:
     return next((name for name in names if name in metrics), names[0])
 
 
-def _read_figure(metrics: Metrics, names: tuple[str, ...]) -> float | None:
+def _read_figure(metrics: Metrics, names: tuple[str, ...], most: float = _MAX_FIGURE) -> float | None:
     """Return a metric in base units (seconds, bytes); None where it was not collected."""
     found = metrics.get(_find_name(metrics, names))
     if found is None:
         return None
     try:
-        return float(found.value.replace(",", "")) * _find_scale(found.unit)
+        figure = float(found.value.replace(",", "")) * _find_scale(found.unit)
     except ValueError:
-        raise found.row.make_error(found.column, f"{found.value!r} is no number", _HINT) from None
+        figure = -1.0
+    if not 0 <= figure <= most:
+        raise found.row.make_error(found.column, f"{found.value!r} is no such number", _HINT)
+    return figure
 
 
 def _find_scale(unit: str) -> float:

@@ -12,14 +12,13 @@ from analyzer.evaluation.transfer_table import CodeReference, TransferRow, Trans
 from analyzer.evaluation.validation import ProgressCallback, evaluate_cases, prepare_cache_folder
 from analyzer.fingerprint import compute_model_fingerprint
 from analyzer.hardware.gpu_database import load_gpu
-from analyzer.models.composition import LAUNCH_BOUND
+from analyzer.ir.launch import Timing
 from analyzer.models.transfer.algorithm1 import predict_algorithm1
 from analyzer.models.transfer.analytic import find_occupancy, predict_transfer
 from analyzer.models.transfer.gpu_figures import TransferFigures, read_transfer_figures
 from analyzer.models.transfer.measured_launch import MeasuredLaunch
 from analyzer.models.transfer.residuals import find_code_interval_us, find_interval_us
 from analyzer.models.transfer.static_ratio import StaticTime, predict_by_code
-from analyzer.operators.measured import Timing
 from analyzer.report.transfer_schema import TRANSFER_SCHEMA, TransferReport, TransferRowEntry
 from analyzer.text.errors import UsageError
 from analyzer.version import __version__
@@ -84,7 +83,7 @@ def transfer(
         columns=found.columns,
         answered=sum(row.predicted_us is not None for row in rows),
         rows=rows,
-        notes=_make_notes(task, rows),
+        notes=_make_notes(task, found, rows),
     )
 
 
@@ -112,7 +111,7 @@ def _predict_statically(
     if not usable:
         return found
     cases = [
-        _make_case(table.path, row, code, name, dump)
+        _make_case(table.path, row, code, task.timing, name, dump)
         for _, row, code in usable
         for name, dump in ((task.source_name, code.source_dump), (task.target_name, code.target_dump))
     ]
@@ -132,8 +131,13 @@ def _combine_results(at_source: CaseResult, at_target: CaseResult) -> _StaticTim
     )
 
 
-def _make_case(table: Path, row: TransferRow, code: CodeReference, gpu: str, dump: Path) -> Case:
-    """Return a row of `validate` that stands for the launch on one of the GPUs."""
+def _make_case(
+    table: Path, row: TransferRow, code: CodeReference, timing: Timing, gpu: str, dump: Path
+) -> Case:
+    """Return a row of `validate` that stands for the launch on one of the GPUs.
+
+    Nsight Compute's durations are taken for those of kernels that find nothing in the L2.
+    """
     return Case(
         table=table,
         line=row.line,
@@ -150,9 +154,9 @@ def _make_case(table: Path, row: TransferRow, code: CodeReference, gpu: str, dum
         arguments=code.arguments,
         time_us=row.time_us,
         split="",
-        l2="",
+        l2="cold" if timing is Timing.NCU else "",
         clock_mhz=None,
-        timing="",
+        timing=(Timing.INTERVAL if timing is Timing.INTERVAL else Timing.KERNEL).value,
         group="",
         counted=True,
         config="",
@@ -173,15 +177,14 @@ def _make_entry(row: TransferRow, task: _Task, static: _StaticTimes | str | None
     )
     if entry.reason:
         return entry
-    times = _choose_static(launch, static)
-    if isinstance(times, _StaticTimes):
-        estimate = predict_by_code(launch, times.at_source, times.at_target, task.source, task.target)
+    if isinstance(static, _StaticTimes):
+        estimate = predict_by_code(launch, static.at_source, static.at_target, task.source, task.target)
         low_us, high_us = find_code_interval_us(estimate, task.source.key, task.target.key)
         basis, reason = STATIC_BASIS, row.code.problem if row.code else ""
     else:
         estimate = predict_transfer(launch, task.source, task.target)
         low_us, high_us = find_interval_us(estimate)
-        basis, reason = ANALYTIC_BASIS, times
+        basis, reason = ANALYTIC_BASIS, f"not by its code: {static}" if static else ""
     return replace(
         entry,
         algorithm1_us=predict_algorithm1(launch, task.source, task.target),
@@ -197,6 +200,8 @@ def _make_entry(row: TransferRow, task: _Task, static: _StaticTimes | str | None
 
 def _find_refusal(launch: MeasuredLaunch, task: _Task) -> str:
     """Return why a launch cannot run on one of the GPUs; empty if it can."""
+    if not launch.time_us:
+        return "it has no time: the trace rounds it to 0 us"
     for figures in (task.source, task.target):
         occupancy = find_occupancy(launch, figures)
         if not occupancy.ctas_per_sm:
@@ -204,24 +209,19 @@ def _find_refusal(launch: MeasuredLaunch, task: _Task) -> str:
     return ""
 
 
-def _choose_static(launch: MeasuredLaunch, static: _StaticTimes | str | None) -> _StaticTimes | str:
-    """Return the static times where they answer, else why not; empty for a row that names no code."""
-    if static is None or isinstance(static, str):
-        return f"not by its code: {static}" if static else ""
-    bounds = (static.at_source.bound, static.at_target.bound)
-    if launch.timing is not Timing.INTERVAL and LAUNCH_BOUND in bounds:
-        return "not by its code: the launch interval hides what the static model says of the kernel alone"
-    return static
-
-
-def _make_notes(task: _Task, rows: Sequence[TransferRowEntry]) -> tuple[str, ...]:
+def _make_notes(task: _Task, table: TransferTable, rows: Sequence[TransferRowEntry]) -> tuple[str, ...]:
     """Return what all rows rest on."""
+    is_interval = task.timing is Timing.INTERVAL
     floors = [
-        f"{figures.name} {figures.interval_us if task.timing is Timing.INTERVAL else figures.overhead_us:.3g}"
+        f"{figures.name} {figures.interval_us if is_interval else figures.kernel_us:.3g}"
         for figures in (task.source, task.target)
     ]
-    what = "time between launches" if task.timing is Timing.INTERVAL else "time of an empty kernel"
-    notes = [f"times are of {task.timing.value}; least {what}, in us: {', '.join(floors)}"]
+    what = "least time between launches" if is_interval else "duration of an empty kernel"
+    notes = [f"times are of {task.timing.value}; {what}, in us: {', '.join(floors)}"]
+    others = [arch for arch in table.archs if arch != task.source.arch]
+    if others:
+        measured = f"the file says {', '.join(others)}, {task.source.name} is {task.source.arch}"
+        notes.append(f"{measured}: were these launches measured on it?")
     if any(row.predicted_us is not None and row.algorithm1_us is None for row in rows):
         notes.append("Algorithm 1 has no answer where operations and bytes are not known")
     return tuple(notes)

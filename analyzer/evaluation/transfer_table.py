@@ -6,6 +6,7 @@
 """
 
 import gzip
+import os
 import re
 import zlib
 from enum import StrEnum
@@ -22,9 +23,8 @@ from analyzer.evaluation.measured_table import (
     MeasuredTable,
 )
 from analyzer.files import read_file
-from analyzer.ir.launch import Dim3
+from analyzer.ir.launch import Dim3, Timing
 from analyzer.models.transfer.measured_launch import MeasuredLaunch
-from analyzer.operators.measured import Timing
 from analyzer.report.transfer_schema import RESULT_COLUMNS
 from analyzer.text.csv_table import CsvTable
 from analyzer.text.errors import InputError
@@ -35,7 +35,7 @@ _MAX_TABLE_BYTES = 256 << 20
 _UTF8_BOM = b"\xef\xbb\xbf"
 _GZIP_MAGIC = b"\x1f\x8b"
 _NCU_HEADER = re.compile(rb'^"?ID"?,.*"?Kernel Name"?', re.M)
-_MAX_REGISTERS, _MAX_SHARED_BYTES = 1 << 16, 1 << 31
+MAX_REGISTERS, MAX_SHARED_BYTES = 1 << 16, 1 << 31  # more is a mistake
 _MAX_AMOUNT, _MAX_TIME_US = 1e18, 1e12
 _TABLE_HINT = "transfer takes a CSV table, an export of Nsight Compute or a PyTorch trace: docs/transfer.md"
 
@@ -108,6 +108,7 @@ class TransferTable(Struct, frozen=True, kw_only=True):
     form: TableForm
     columns: tuple[str, ...]
     rows: tuple[TransferRow, ...]
+    archs: tuple[str, ...] = ()  # of the GPUs that were measured, as far as the file tells them
 
 
 def read_transfer_table(path: Path) -> TransferTable:
@@ -116,13 +117,15 @@ def read_transfer_table(path: Path) -> TransferTable:
     if data.lstrip()[:1] in (b"{", b"["):
         from analyzer.evaluation.pytorch_trace import read_pytorch_trace
 
-        rows = read_pytorch_trace(path, data)
-        table = TransferTable(path=path, form=TableForm.PYTORCH, columns=LAUNCH_COLUMNS, rows=rows)
+        rows, archs = read_pytorch_trace(path, data)
+        table = TransferTable(
+            path=path, form=TableForm.PYTORCH, columns=LAUNCH_COLUMNS, rows=rows, archs=archs
+        )
     elif header := _NCU_HEADER.search(data):
         from analyzer.evaluation.ncu_export import read_ncu_export
 
-        rows = read_ncu_export(path, data, header.start())
-        table = TransferTable(path=path, form=TableForm.NCU, columns=LAUNCH_COLUMNS, rows=rows)
+        rows, archs = read_ncu_export(path, data, header.start())
+        table = TransferTable(path=path, form=TableForm.NCU, columns=LAUNCH_COLUMNS, rows=rows, archs=archs)
     else:
         table = _read_csv(path, data)
     if not table.rows:
@@ -158,8 +161,8 @@ def _read_row(row: MeasuredRow) -> TransferRow:
     time_us = row.read_positive("time_us")
     if time_us > _MAX_TIME_US:
         raise row.make_error("time_us", f"{time_us:g} us are days", "give microseconds")
-    registers = _read_amount(row, "registers", _MAX_REGISTERS)
-    shared_bytes = _read_amount(row, "shared_bytes", _MAX_SHARED_BYTES)
+    registers = _read_amount(row, "registers", MAX_REGISTERS)
+    shared_bytes = _read_amount(row, "shared_bytes", MAX_SHARED_BYTES)
     return TransferRow(
         line=row.line,
         fields=tuple(value for column, value in row.fields.items() if column not in RESULT_COLUMNS),
@@ -197,7 +200,7 @@ def _read_code(row: MeasuredRow) -> CodeReference | None:
     arguments, problem = row.read_arguments(separator=";")
     source_dump = row.table.folder / text
     target_dump = row.table.folder / (row.read_optional("dump_to") or text)
-    missing = next((path for path in (source_dump, target_dump) if not path.is_file()), None)
+    missing = next((path for path in (source_dump, target_dump) if not os.path.isfile(path)), None)
     return CodeReference(
         source_dump=source_dump,
         target_dump=target_dump,

@@ -29,6 +29,7 @@ from analyzer.models.learned.correction import (
     TaughtGpu,
     are_siblings,
     find_architecture_family,
+    is_nearly_the_same,
 )
 from analyzer.models.learned.mlp import MlpEnsemble
 from analyzer.models.learned.trees import TreeEnsemble
@@ -117,7 +118,7 @@ def learn_weights(
     rows = stack_rows(family, drawn, parameters)
     report("learning the correction for known GPUs")
     known = call(fit_known, rows, options)
-    errors = [call(_leave_out_shapes, rows, options)]
+    errors = [_leave_out_shapes(rows, options, call)]
     transfer_errors: list[_TransferErrors] = []
     for left_out, gpus in _list_groups(rows, options):
         if len(gpus) == len(rows.gpus):
@@ -257,7 +258,7 @@ def _draw_rows(measured: Sequence[MeasuredBatch], options: LearningOptions) -> l
     return [batch for batch in drawn if len(batch)]
 
 
-def _leave_out_shapes(rows: TeachingRows, options: LearningOptions) -> LeftOutErrors:
+def _leave_out_shapes(rows: TeachingRows, options: LearningOptions, call: Call) -> LeftOutErrors:
     """Return errors on shapes left out, each fold once."""
     folds = assign_folds(rows.shape_keys, options.n_folds, options.seed)
     predicted = np.empty(len(rows))
@@ -266,7 +267,7 @@ def _leave_out_shapes(rows: TeachingRows, options: LearningOptions) -> LeftOutEr
         if held.all() or not held.any():
             predicted[held] = 0.0
             continue
-        correction = fit_known(rows.select(~held), options)
+        correction = call(fit_known, rows.select(~held), options)
         predicted[held] = correction.predict(np.hstack([rows.features[held], rows.hardware[held]]))
     judged = rows.judges
     return LeftOutErrors(
@@ -304,6 +305,7 @@ class _TransferErrors(Struct, frozen=True):
     gpu: NDArray[np.int64]
     predicted: tuple[Column, ...]  # by each learner of `fit_transfer`, in log time
     siblings: Column | None  # by the correction for known GPUs, with the nearest one's hardware figures
+    is_near: bool  # its figures are nearly the same
 
     def make_errors(
         self, choice: _Choice, takes_siblings: bool, siblings_are_unseen: bool
@@ -314,8 +316,9 @@ class _TransferErrors(Struct, frozen=True):
         if siblings_are_unseen or not self.is_sibling:
             result.append(self._make(Situation.UNSEEN, transferred))
         if self.is_sibling:
-            uses = self.siblings if takes_siblings and self.siblings is not None else transferred
-            result.append(self._make(Situation.SIBLING, uses))
+            takes = takes_siblings or self.is_near
+            uses = self.siblings if takes else None
+            result.append(self._make(Situation.SIBLING, transferred if uses is None else uses))
         return result
 
     def _make(self, situation: Situation, predicted: Column) -> LeftOutErrors:
@@ -345,11 +348,13 @@ def _leave_out_gpus(
     architecture = load_gpu(gpus[0]).file.arch
     is_sibling = any(are_siblings(load_gpu(gpu).file.arch, architecture) for gpu in taught.gpus)
     siblings = None
+    is_near = False
     if is_sibling:
         known = fit_known(taught, options)
         same = [i for i, gpu in enumerate(taught.gpus) if are_siblings(load_gpu(gpu).file.arch, architecture)]
         figures = np.array([taught.hardware[np.flatnonzero(taught.gpu == i)[0]] for i in same])
         nearest = figures[np.abs(figures - asked.hardware[0]).sum(axis=1).argmin()]
+        is_near = is_nearly_the_same(nearest, asked.hardware[0])
         siblings = known.predict(
             np.hstack([asked.features, np.broadcast_to(nearest, (len(asked), len(nearest)))])
         )
@@ -362,6 +367,7 @@ def _leave_out_gpus(
         np.array([names.index(asked.gpus[i]) for i in asked.gpu], dtype=np.int64),
         tuple(correction.predict(asked.features) for correction in corrections),
         siblings,
+        is_near,
     )
 
 
@@ -381,12 +387,13 @@ def _choose_transfer(errors: Sequence[_TransferErrors]) -> tuple[_Choice, bool]:
         )
 
     best = min(candidates, key=compute_mean_error)
+    far = [e for e in errors if not e.is_near]
     of_siblings = [
         (
             _mean_error(e.log_ratio - e.siblings),
             _mean_error(e.log_ratio - best.share * e.predicted[best.learner]),
         )
-        for e in errors
+        for e in far
         if e.siblings is not None
     ]
     return best, not of_siblings or sum(a for a, _ in of_siblings) <= sum(b for _, b in of_siblings)

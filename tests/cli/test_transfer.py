@@ -147,6 +147,19 @@ def test_traces_of_the_pytorch_profiler(is_compressed: bool, tmp_path: Path) -> 
     assert (row["algorithm1_us"], row["basis"]) == ("", "analytic")
 
 
+def test_a_file_of_another_gpu_and_a_kernel_of_no_time_are_told(tmp_path: Path, capsys: Capture) -> None:
+    events = [*TRACE["traceEvents"], TRACE["traceEvents"][-1] | {"dur": 0}]  # type: ignore[misc, operator]
+    devices = [{"id": 0, "name": "NVIDIA A100", "computeMajor": 8, "computeMinor": 0}]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"deviceProperties": devices, "traceEvents": events}), encoding="utf-8")
+    assert run(["transfer", str(path), "--from", "2080ti", "--to", "4070"]) == 0
+    text = capsys.readouterr().out
+    assert "the file says sm_80, RTX 2080 Ti is sm_75" in text
+    assert "it has no time" in text
+    assert run(["transfer", str(path), "--from", "a100", "--to", "4070"]) == 0
+    assert "the file says" not in capsys.readouterr().out
+
+
 def test_json_follows_its_schema_and_is_read_back(tmp_path: Path, capsys: Capture) -> None:
     path, out = write(tmp_path, line()), tmp_path / "out.json"
     arguments = ["transfer", path, "--from", "titan-v", "--to", "4070", "--format", "json", "-o", str(out)]
@@ -206,6 +219,7 @@ def test_a_faulty_field_is_shown_where_it_stands(
         (bytes(range(256)), "this is not UTF-8 text"),
         (b'{"traceEvents": [{"cat": "ker', "not JSON"),
         (b'{"events": []}', "no trace of PyTorch"),
+        (b'{"traceEvents": 7, "a', "not JSON"),
         (b'[{"cat": "kernel", "dur": 1, "args": {"grid": [1, 1]}}]', "kernel 1"),
         (b'[{"cat": "kernel", "dur": -1, "args": {"grid": [1, 1, 1], "block": [1, 1, 1]}}]', "a duration"),
         (b'"ID","Kernel Name","Grid Size","Block Size"\n"0","k","(1, 1, 1)","(1, 1, 1)"\n', "no duration"),
@@ -222,6 +236,18 @@ def test_what_is_no_table_is_refused_by_one_message(
     assert said in error
     assert "help: " in error
     assert "Traceback" not in error
+
+
+def test_the_sample_of_the_page_is_what_is_answered(tmp_path: Path) -> None:
+    folder, out = TRACES.parent / "docs", tmp_path / "out.csv"
+    command = ["transfer", str(folder / "launches.csv"), "--from", "v100-pcie", "--to", "a100-40gb-pcie"]
+    assert run([*command, "--format", "csv", "-o", str(out)]) == 0
+    page = (folder / "transfer.md").read_text(encoding="utf-8")
+    with out.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            interval = f"{float(row['low_us']):.0f} to {float(row['high_us']):.0f}"
+            predicted = f"{float(row['predicted_us']):.1f} ({interval})"
+            assert f"| {row['kernel']} | {float(row['time_us']):.1f} us | {predicted} |" in page
 
 
 def test_unknown_gpus_and_options(tmp_path: Path, capsys: Capture) -> None:

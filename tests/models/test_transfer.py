@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.hardware.gpu_database import load_gpu
+from analyzer.ir.launch import Timing
 from analyzer.models.transfer.algorithm1 import compute_report_occupancy, predict_algorithm1
 from analyzer.models.transfer.analytic import Limit, TransferEstimate, find_occupancy, predict_transfer
 from analyzer.models.transfer.gpu_figures import TransferFigures, read_transfer_figures
 from analyzer.models.transfer.measured_launch import MeasuredLaunch
 from analyzer.models.transfer.residuals import find_code_interval_us, find_interval_us
 from analyzer.models.transfer.static_ratio import StaticTime, predict_by_code
-from analyzer.operators.measured import Timing
 from analyzer.text.errors import HardwareError
 
 GPUS = ("titan-v", "rtx-2080-ti", "rtx-4070", "a100-40gb-pcie", "h100-sxm", "rtx-5090")

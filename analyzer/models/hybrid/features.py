@@ -1,11 +1,13 @@
 """What the correction of `sm` reads of a launch: dimensionless numbers, none of which names a GPU.
 
-Four groups, one row per launch:
+Three groups, one row per launch:
 
-    shares    cycles by stall over all cycles (the CPI stack), and the least cycles of each resource over them
+    shares    cycles by stall over all cycles (the CPI stack), and the least of each resource over them
     grid      CTAs over SMs, waves, CTAs that the last wave lacks, occupancy, warps of a CTA
     data      footprint over the L2, written part, part that is written where it is read, part from DRAM
-    GPU       ratios of its own figures: bandwidths of DRAM, L2 and SMs, latencies, sizes
+
+Ratios of a GPU's own figures (bandwidths, latencies, sizes) are left out: few GPUs teach, so they tell these
+apart, and errors on GPUs left out were larger with them.
 
 Invariant: a launch on a GPU that is the same but for a common factor on its clock and its bandwidths has the
 same row, except for the fixed time of a launch.
@@ -57,11 +59,6 @@ FEATURE_NAMES = (
     "part written where read",
     "DRAM part",
     "log2 sector use",
-    "log2 DRAM over L2 bandwidth",
-    "log2 L2 bandwidth over SM",
-    "log2 DRAM latency over L2 latency",
-    "log2 L2 over shared memory",
-    "log2 cost of stores in the L2",
 )
 
 
@@ -73,7 +70,6 @@ def compute_features(result: ModelResult) -> Row:
         *_list_grid_features(model_input, prediction.cycles, prediction.clock_mhz),
         *_list_serial_features(result),
         *_list_data_features(model_input, prediction.bounds_cycles),
-        *_list_gpu_features(model_input),
     )
     return np.array(values, dtype=np.float64)
 
@@ -150,26 +146,6 @@ def _measure_footprint(model_input: ModelInput, traffic: GlobalTraffic | None) -
 
 def _count_warps(model_input: ModelInput) -> int:
     return -(-model_input.block_threads // WARP_SIZE)
-
-
-def _list_gpu_features(model_input: ModelInput) -> list[float]:
-    """Return ratios of the GPU's figures to each other."""
-    gpu, memory = model_input.gpu, model_input.arch.memory
-    own = gpu.file.memory
-    clock = gpu.find_clock_mhz(tensor=None).value
-    l2_bytes_per_cycle = memory.l2_bytes_per_cycle_per_sm.value
-    dram_bytes_per_cycle = gpu.sustained_dram_gbps.value * 1e3 / (clock * gpu.sm_count)
-    l2_latency = (own.l2_latency_cycles or memory.l2_latency_cycles).value
-    dram_latency = (own.dram_latency_cycles or memory.dram_latency_cycles).value
-    store_factor = gpu.file.l2.store_factor
-    shared = model_input.arch.limits.shared_bytes_per_sm.value * gpu.sm_count
-    return [
-        _log2(dram_bytes_per_cycle / l2_bytes_per_cycle),
-        _log2(l2_bytes_per_cycle / memory.l1_bytes_per_cycle_per_sm.value),
-        _log2(dram_latency / l2_latency),
-        _log2(gpu.file.l2.size_bytes.value / shared),
-        0.0 if store_factor is None else _log2(store_factor.value),
-    ]
 
 
 def _log2(ratio: float) -> float:

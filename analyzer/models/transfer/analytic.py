@@ -28,9 +28,9 @@ from enum import StrEnum
 from msgspec import Struct
 
 from analyzer.hardware.occupancy import Occupancy, compute_occupancy
+from analyzer.ir.launch import Timing
 from analyzer.models.transfer.gpu_figures import TransferFigures
 from analyzer.models.transfer.measured_launch import MeasuredLaunch
-from analyzer.operators.measured import Timing
 
 # A kernel that reaches less than this share of a roof is more likely bound by something else. Between 0.4 and
 # 0.7, and from 3 to 5, errors on `bench/transfer.py others` change by less than a tenth.
@@ -112,16 +112,16 @@ def predict_transfer(
 
 
 def find_overhead_us(launch: MeasuredLaunch, figures: TransferFigures) -> float:
-    """Return the source's overhead; a kernel that took less shows that the figure does not hold there."""
-    return min(figures.overhead_us, (1.0 - _MIN_BODY_SHARE) * launch.time_us)
+    """Return the launch's part of the measured time; less than the source's figure where that cannot be."""
+    return min(figures.find_empty_us(launch.timing), (1.0 - _MIN_BODY_SHARE) * launch.time_us)
 
 
 def add_launch_floor(
     launch: MeasuredLaunch, body_us: float, source: TransferFigures, target: TransferFigures
 ) -> float:
     """Return the time of a body on the target under the timing of the measurement."""
-    lowered = find_overhead_us(launch, source) / source.overhead_us
-    time_us = target.overhead_us * lowered + body_us
+    lowered = find_overhead_us(launch, source) / source.find_empty_us(launch.timing)
+    time_us = target.find_empty_us(launch.timing) * lowered + body_us
     return max(target.interval_us, time_us) if launch.timing is Timing.INTERVAL else time_us
 
 

@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from analyzer.hardware.gpu import Gpu, find_sched_timing
 from analyzer.hardware.schema import Arch, HardwareParameter, SmLimits
+from analyzer.ir.launch import Timing
 from analyzer.ir.scheduling import WARP_SIZE, SchedClass
 from analyzer.text.errors import HardwareError
 
@@ -17,6 +18,7 @@ class TransferFigures(Struct, frozen=True, kw_only=True):
 
     key: str  # name of the GPU's file in `hwdb/gpu`
     name: str
+    arch: str  # sm_NN
     limits: SmLimits
     sm_count: int
     clock_mhz: float  # under load
@@ -31,13 +33,18 @@ class TransferFigures(Struct, frozen=True, kw_only=True):
     l2_kept_bytes: float  # working set up to which a launch finds all that the one before left
     l2_lost_bytes: float  # working set from which on it finds nothing
     dram_latency_us: float  # of one load, unloaded
-    overhead_us: float  # duration of an empty kernel
+    overhead_us: float  # part of the time between launches that nothing hides
+    kernel_us: float  # duration of an empty kernel, as a profiler sees it
     interval_us: float  # least time between launches
 
     def compute_memory_us(self, moved_bytes: float, resident_share: float) -> float:
         """Return the least time of the traffic, of which the L2 serves a share."""
         in_l2, in_dram = resident_share / self.l2_gbps, (1.0 - resident_share) / self.sustained_gbps
         return moved_bytes * (in_l2 + in_dram) * 1e-3
+
+    def find_empty_us(self, timing: Timing) -> float:
+        """Return the part of a time that is the launch's."""
+        return self.overhead_us if timing is Timing.INTERVAL else self.kernel_us
 
     def find_resident_share(self, moved_bytes: float) -> float:
         """Return the part of a working set that the L2 still holds from the launch before."""
@@ -67,6 +74,7 @@ def read_transfer_figures(gpu: Gpu) -> TransferFigures:
     return TransferFigures(
         key=gpu.key,
         name=gpu.name,
+        arch=gpu.file.arch,
         limits=gpu.arch.limits,
         sm_count=gpu.sm_count,
         clock_mhz=clock_mhz,
@@ -85,6 +93,7 @@ def read_transfer_figures(gpu: Gpu) -> TransferFigures:
         l2_lost_bytes=l2_bytes * max(kept_share, _find(file.l2.lost_share, kept_share)),
         dram_latency_us=_find(file.memory.dram_latency_cycles, memory.dram_latency_cycles.value) / clock_mhz,
         overhead_us=overhead_us,
+        kernel_us=_find(file.launch.kernel_us, overhead_us),
         interval_us=_find(file.launch.interval_us, overhead_us + _INTERVAL_BEYOND_OVERHEAD_US),
     )
 

@@ -4,7 +4,7 @@ import re
 
 from msgspec import Struct
 
-from analyzer.operators.measured import Timing
+from analyzer.ir.launch import Timing
 
 _ATOMICS = re.compile("atomic|histogram|bincount", re.I)
 

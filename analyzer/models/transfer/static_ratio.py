@@ -32,7 +32,7 @@ _MIN_BODY_SHARE = 0.05  # of a time
 
 
 class StaticTime(Struct, frozen=True):
-    """What the static model says of a launch on one GPU."""
+    """What the static model says of a launch on one GPU, by the timing of the measurement."""
 
     time_us: float
     bound: str
@@ -47,7 +47,7 @@ def predict_by_code(
 ) -> TransferEstimate:
     """Return the time on the target from the static times on both GPUs and the measured one."""
     carried = math.pow(_find_missed_factor(launch, at_source, source), _CARRIED_EXPONENT)
-    body_us = _subtract_overhead(at_target.time_us, target.overhead_us) * carried
+    body_us = _subtract_overhead(at_target.time_us, target.find_empty_us(launch.timing)) * carried
     time_us = add_launch_floor(launch, body_us, source, target)
     return TransferEstimate(time_us, Limit.LAUNCH if at_target.bound == LAUNCH_BOUND else Limit.SM)
 
@@ -57,7 +57,7 @@ def _find_missed_factor(launch: MeasuredLaunch, at_source: StaticTime, source: T
     if at_source.bound == LAUNCH_BOUND or is_at_floor(launch, source):
         return 1.0
     measured_us = _subtract_overhead(launch.time_us, find_overhead_us(launch, source))
-    factor = measured_us / _subtract_overhead(at_source.time_us, source.overhead_us)
+    factor = measured_us / _subtract_overhead(at_source.time_us, source.find_empty_us(launch.timing))
     return math.exp(max(-math.log(_MAX_MISSED_FACTOR), min(math.log(_MAX_MISSED_FACTOR), math.log(factor))))
 
 

@@ -133,6 +133,8 @@ def find_sustained_tflops(dtype: DataType, hardware: OperatorHardware, parameter
 
 
 _ENERGY_EXPONENT = 0.6  # of the operands' width: INT8 on an A100 and FP8 on an L40S take .5 to .65 of BF16's
+_STORED_SPACE = 1.35  # of the L2 that a stored byte takes, in loaded ones
+_STORED_RATE = 0.35  # of the L2's bandwidth
 _WHOLE_L2 = frozenset({"sm_75", "sm_86", "sm_89", "sm_120", "sm_121"})
 _ASYNCHRONOUS = frozenset({"sm_90", "sm_100", "sm_103", "sm_110"})
 
@@ -165,7 +167,8 @@ def compute_terms(batch: ProductBatch, hardware: OperatorHardware, parameters: P
     again = parameters["reread_share"] * _count_reread_bytes(plan, least, hardware)
     missing = _find_missing_share(least, hardware, parameters["resident_limit"])
     dram_rate = hardware.dram_gbps * parameters["dram_share"] * 1e3
-    dram_us = (once * missing + again) / dram_rate + parameters["dram_ramp_us"]
+    stored = least[2] * (1.0 - missing) / (hardware.l2_gbps * 1e3 * _STORED_RATE)
+    dram_us = (once * missing + again) / dram_rate + stored + parameters["dram_ramp_us"]
     quantize_us = parameters["module_us"] + _time_quantization(batch, hardware, parameters)
     launch_us = np.full(len(batch), parameters["launch_us"])
     norm = parameters["norm"]
@@ -191,10 +194,11 @@ def compute_terms(batch: ProductBatch, hardware: OperatorHardware, parameters: P
 
 def _time_quantization(batch: ProductBatch, hardware: OperatorHardware, parameters: Parameters) -> Column:
     """Return the time in which a module reads the activations in BF16 and writes them narrow: L2 and DRAM."""
-    moved = parameters["module_share"] * 3.0 * batch.batch * batch.m * batch.k
-    lost = np.clip(2.0 * moved / hardware.l2_bytes - 1.0, 0.0, 1.0)
-    dram_rate = hardware.dram_gbps * parameters["dram_share"] * 1e3
-    time_us: Column = moved / (hardware.l2_gbps * 1e3) + moved * lost / dram_rate
+    moved = 3.0 * batch.batch * batch.m * batch.k
+    lost = np.clip(2.0 * moved / hardware.l2_bytes - 2.0, 0.0, 1.0)
+    from_l2 = moved / (hardware.l2_gbps * 1e3)
+    from_dram = moved * lost / (hardware.dram_gbps * parameters["dram_share"] * 1e3)
+    time_us: Column = parameters["module_share"] * (from_l2 + from_dram)
     return time_us
 
 
@@ -202,10 +206,11 @@ def find_working_set(least: Matrix, hardware: OperatorHardware) -> Column:
     """Return the bytes that pass between two uses of the same weights.
 
     The collector cycles through as many copies of the weights as fill the L2, at most five, so small weights
-    stay resident and those whose copies fill it exactly, as 4096 x 6144 of bf16 on 96 MiB, too.
+    stay resident and those whose copies fill it exactly, as 4096 x 6144 of bf16 on 96 MiB, too. Stores take
+    more room than loads: on an L40S outputs stay up to three quarters of the L2, weights up to all of it.
     """
     copies = np.clip(np.ceil(hardware.l2_bytes / least[1]), 1.0, 5.0)
-    passed: Column = copies * least[1] + least[0] + least[2]
+    passed: Column = copies * least[1] + least[0] + _STORED_SPACE * least[2]
     return passed
 
 

@@ -11,9 +11,9 @@ Five pipes work on them, each with the time that it would need alone: `tensor` (
 loaded SM decides), `l2` (each task loads its rows and its columns, so small tiles ask for a lot), `dram`
 (weights of the experts that have pairs, once, in pieces of BLOCK_K contiguous elements), `latency` (steps of
 a task wait for loads that num_stages - 1 buffers cover, wave by wave), and `launch`, which comes on top. The
-others overlap: a p-norm joins them.
+others overlap: a p-norm joins them. `tail` is what a wave's CTAs end apart from each other.
 
-Invariant: at a fixed configuration no term shrinks where pairs, n or k grow, but for experts that stay idle.
+Invariant: at a fixed configuration no term but `tail` shrinks where tokens are added.
 
 Example: 512 tokens, 128 experts, topk 6, hidden 4096, intermediate 2048, first product. 3,072 pairs are 24
 per expert; the default configuration for m > E has BLOCK_M 64, so 128 blocks of 64 rows, of which 24 are
@@ -65,6 +65,7 @@ class TileTerms(Struct, frozen=True):
     dram_us: Column
     latency_us: Column
     launch_us: Column
+    tail_us: Column
     total_us: Column
     flops: Column  # of valid rows
     dram_bytes: Column
@@ -87,6 +88,7 @@ _PARAMETERS = (
     FittedParameter("graphics_dram_share", 0.88, 0.8, 1.0),
     FittedParameter("short_row_loss", 0.1, 0.0, 0.8),  # more DRAM time where a step takes 64 bytes of a row
     FittedParameter("step_latency_us", 0.2, 0.02, 2.0),
+    FittedParameter("tail_share", 0.12, 0.0, 0.6),  # of a wave's time: its CTAs end one after the other
     FittedParameter("launch_us", 5.0, 0.5, 8.0),
     # footprint that stays for the next launch, of an L2 in partitions that each keep what their SMs ask for
     FittedParameter("warm_share", 0.5, 0.2, 1.5),
@@ -168,13 +170,15 @@ def compute_tile_terms(
     launch_us = parameters["launch_us"] + tiling.grid / (_CTAS_PER_CYCLE * hardware.boost_mhz)
     power = parameters["sharpness"]
     busy_us = (tensor_us**power + l2_us**power + dram_us**power + latency_us**power) ** (1.0 / power)
+    tail_us = parameters["tail_share"] * busy_us / np.maximum(tiling.tasks / tiling.slots, 1.0)
     return TileTerms(
         tensor_us=tensor_us,
         l2_us=l2_us,
         dram_us=dram_us,
         latency_us=latency_us,
         launch_us=launch_us,
-        total_us=busy_us + launch_us,
+        tail_us=tail_us,
+        total_us=busy_us + tail_us + launch_us,
         flops=2.0 * shape.pairs * shape.n * shape.k,
         dram_bytes=bytes_once,
         tasks=tiling.tasks,
@@ -197,6 +201,7 @@ class _Tiling(Struct, frozen=True):
     steps: Column
     fill: Column
     resident: Column
+    slots: Column  # CTAs that fit the GPU
     waves: Column
 
 
@@ -222,6 +227,7 @@ def _cut_tiles(shape: ProductShape, configuration: TileConfiguration, hardware: 
         steps=np.ceil(shape.k / configuration.block_k),
         fill=shape.pairs / (blocks * block_m),
         resident=resident,
+        slots=slots,
         waves=np.ceil(tasks / slots),
     )
 
@@ -282,7 +288,7 @@ def _count_bytes_once(shape: ProductShape, tiling: _Tiling) -> Column:
     return weights + left + shape.pairs * shape.n * shape.dtype.output_bytes
 
 
-TERM_NAMES = ("tensor", "l2", "dram", "latency", "launch", "around")
+TERM_NAMES = ("tensor", "l2", "dram", "latency", "launch", "tail", "around")
 
 
 def compute_terms(batch: MoeBatch, hardware: OperatorHardware, parameters: Parameters) -> ReferenceTerms:
@@ -355,7 +361,7 @@ def compute_features(
     which = MoeProduct.W2 if batch.which is MoeProduct.W2 else MoeProduct.W13
     shape = describe_product(batch, which)
     tiling = _cut_tiles(shape, configuration, hardware)
-    slots = hardware.sm_count * tiling.resident
+    slots = tiling.slots
     left_bytes = np.minimum(shape.distinct_rows, shape.pairs) * shape.k * shape.dtype.activation_bytes
     shares = np.log2(np.maximum(terms.terms_us[:, :5] / terms.total_us[:, None], 2.0**-12))
     columns = [

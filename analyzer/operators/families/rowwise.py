@@ -1,10 +1,10 @@
 """Row-wise operators of serving libraries: RMSNorm, fused add and RMSNorm, SiLU-and-multiply.
 
 One CTA serves one row (FlashInfer's kernels), launched back to back on the same buffers. The idea: a start
-that does not depend on the size, then whichever is slowest of DRAM, L2 and the dispatch of CTAs, and beside
-it the waves of CTAs, each as long as one CTA takes alone:
+that does not depend on the size, then the slower of DRAM and L2, beside it the waves of CTAs, each as long
+as one CTA takes alone, or the dispatch of many small CTAs if that takes longer:
 
-    time = start + |max(dram, l2), |waves, dispatch|_4|_p    (|.|_p: p-norm; max as a norm of power 6)
+    time = start + ||max(dram, l2), waves|_p, dispatch|_4    (|.|_p: p-norm; max as a norm of power 6)
 
 Invariant: what stayed in the L2 from the launch before costs no DRAM traffic. With cyclic use of a footprint
 f (in units of the part of the L2 that keeps it) and random replacement, a share m = 1 - exp(-m f) misses:
@@ -35,7 +35,7 @@ _MAX_THREADS = 1024.0
 _WARP = 32.0
 _REGISTERS_PER_THREAD = 32.0  # assumed; enough for full occupancy on all but Turing
 _STORAGE_POWER = 6.0  # of the norm of DRAM and L2 time: nearly the maximum
-_CTA_POWER = 4.0
+_DISPATCH_POWER = 4.0
 
 
 class _Traits(Struct, frozen=True):
@@ -130,11 +130,11 @@ def compute_terms(batch: RowwiseBatch, hardware: OperatorHardware, parameters: P
     dispatch_us = batch.rows / hardware.sm_count * parameters["cta_dispatch_cycles"] / cycles_per_us
     waves_us = _count_wave_cycles(batch, geometry, parameters) / cycles_per_us
     storage_us = add_by_norm(dram_us, l2_us, _STORAGE_POWER)
-    ctas_us = add_by_norm(waves_us, dispatch_us, _CTA_POWER)
+    steady_us = add_by_norm(storage_us, waves_us, parameters["overlap_power"])
     return ReferenceTerms(
         names=("start", "dram", "l2", "dispatch", "waves"),
         terms_us=np.stack([start_us, dram_us, l2_us, dispatch_us, waves_us], axis=1),
-        total_us=start_us + add_by_norm(storage_us, ctas_us, parameters["overlap_power"]),
+        total_us=start_us + add_by_norm(steady_us, dispatch_us, _DISPATCH_POWER),
         flops=traits.flops * batch.rows * batch.columns,
         dram_bytes=moved_bytes,
     )
@@ -215,9 +215,10 @@ def _count_wave_cycles(batch: RowwiseBatch, geometry: _Geometry, parameters: Par
     row_bytes = traits.moved * batch.columns * batch.dtype.activation_bytes
     cta_cycles = row_bytes / parameters[f"{kind}_cta_bytes_per_cycle"]
     if traits.is_gated:
-        # measured on all GPUs: a second pass that some warps of the CTA skip costs more than its bytes,
-        # a third and further ones do not
-        cta_cycles = cta_cycles * (1.0 + parameters["second_pass_penalty"] * (geometry.passes == 2.0))
+        # measured on all GPUs: a second pass that only some warps of the CTA make costs more than its bytes,
+        # the more the fuller it is; a third and further ones do not
+        second = np.sqrt(np.clip(2.0 * geometry.pass_filling - 1.0, 0.0, 1.0)) * (geometry.passes == 2.0)
+        cta_cycles = cta_cycles * (1.0 + parameters["second_pass_penalty"] * second)
     else:
         cta_cycles = cta_cycles + parameters["norm_cta_cycles"]
     waves = geometry.waves

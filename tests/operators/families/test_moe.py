@@ -136,8 +136,9 @@ def test_no_term_shrinks_with_more_tokens(row, gpu, more):
         )
         for m in (row[0], row[0] + more)
     )
-    for name in ("tensor_us", "l2_us", "dram_us", "latency_us", "launch_us", "total_us"):
+    for name in ("tensor_us", "l2_us", "dram_us", "latency_us", "launch_us"):
         assert getattr(many, name)[0] >= getattr(few, name)[0] * (1.0 - 1e-9), name
+    assert many.total_us[0] >= 0.97 * few.total_us[0]  # a fuller wave has a shorter tail
 
 
 @settings(max_examples=60, deadline=None)
