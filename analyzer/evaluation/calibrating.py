@@ -9,7 +9,7 @@ from analyzer.evaluation.validation_report import CaseFilters
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.models.calibration import CALIBRATION_SCHEMA, Calibration, Level, list_levels
-from analyzer.pipeline.operator_prediction import OperatorAnswers, predict_rows
+from analyzer.pipeline.operator_prediction import OperatorAnswers, OperatorOptions, predict_rows
 from analyzer.text.csv_table import CsvTable, read_csv_table
 from analyzer.text.errors import InputError, UsageError
 
@@ -39,14 +39,16 @@ def _level_operators(table: CsvTable, gpu: Gpu) -> tuple[Level, ...]:
     columns, rows = list(table.columns), [fields for _, fields in table.rows]
     if "gpu" not in columns:
         columns, rows = [*columns, "gpu"], [[*fields, gpu.key] for fields in rows]
-    answers = predict_rows(columns, rows)
+    answers = predict_rows(columns, rows, options=OperatorOptions(locate=True))
     chosen = [
         i for i, answered in enumerate(answers.gpus) if answered is not None and answered.key == gpu.key
     ]
     if not chosen:
         raise _make_no_rows_error(table, gpu, answers)
     names = [answers.level_names[i] for i in chosen]
-    return list_levels(names, np.log(measured_us[chosen] / answers.time_us[chosen]))
+    ratios = np.log(measured_us[chosen] / answers.time_us[chosen])
+    places = [answers.places[i] for i in chosen]
+    return list_levels(names, ratios, places if all(places) else ())
 
 
 def _make_no_rows_error(table: CsvTable, gpu: Gpu, answers: OperatorAnswers) -> InputError:

@@ -37,6 +37,7 @@ from analyzer.operators.batches import Column
 from analyzer.operators.family import OperatorFamily
 from analyzer.operators.hardware_figures import compute_hardware_features, read_operator_hardware
 from analyzer.operators.measured import MeasuredBatch
+from analyzer.operators.places import locate_rows
 
 Call = Callable[..., Any]  # runs a function, perhaps from a cache
 Report = Callable[[str], None]  # is told what is being done
@@ -84,11 +85,17 @@ class LeftOutErrors(Struct, frozen=True):
     predicted_us: Column
     log_error: Column  # log(measured / predicted)
     gpu: NDArray[np.int64]
+    places: Rows | None = None  # of the rows among shapes, see `operators.places`
 
     def select(self, where: NDArray[Any]) -> "LeftOutErrors":
         """Return the rows of a mask or of positions."""
         return LeftOutErrors(
-            self.situation, self.left_out, self.predicted_us[where], self.log_error[where], self.gpu[where]
+            self.situation,
+            self.left_out,
+            self.predicted_us[where],
+            self.log_error[where],
+            self.gpu[where],
+            None if self.places is None else self.places[where],
         )
 
 
@@ -118,9 +125,11 @@ def learn_weights(
     rows = stack_rows(family, drawn, parameters)
     report("learning the correction for known GPUs")
     known = call(fit_known, rows, options)
-    errors = [_leave_out_shapes(rows, options, call)]
+    places = _PlacesOfRows(family, drawn, parameters)
+    errors = [places.add(_leave_out_shapes(rows, options, call), rows.gpus)]
     transfer_errors: list[_TransferErrors] = []
-    for left_out, gpus in _list_groups(rows, options):
+    groups = dict(_list_groups(rows, options))
+    for left_out, gpus in groups.items():
         if len(gpus) == len(rows.gpus):
             continue
         report(f"leaving out {left_out}")
@@ -130,7 +139,8 @@ def learn_weights(
     report("learning the correction for other GPUs")
     unseen = call(fit_transfer, rows, options)[choice.learner]
     for transfer in transfer_errors:
-        errors += transfer.make_errors(choice, takes_siblings, siblings_are_unseen=siblings_are_unseen)
+        found = transfer.make_errors(choice, takes_siblings, siblings_are_unseen=siblings_are_unseen)
+        errors += [places.add(each, groups[transfer.left_out]) for each in found]
     return Learned(
         LearnedWeights(
             name=name,
@@ -149,6 +159,24 @@ def learn_weights(
         ),
         tuple(errors),
     )
+
+
+class _PlacesOfRows(Struct, frozen=True):
+    """Where the rows that judge lie among shapes; the reference's parameters are those of all rows."""
+
+    family: OperatorFamily
+    measured: Sequence[MeasuredBatch]
+    parameters: dict[str, float]
+
+    def add(self, errors: LeftOutErrors, gpus: Sequence[str]) -> LeftOutErrors:
+        """Return errors on rows of these GPUs with their places; batches stand in the order of `measured`."""
+        found = []
+        for part in self.measured:
+            if part.gpu in gpus and not part.is_selection:
+                hardware = read_operator_hardware(load_gpu(part.gpu))
+                terms = self.family.compute_terms(part.batch, hardware, self.parameters)
+                found.append(locate_rows(part.batch, terms))
+        return msgspec.structs.replace(errors, places=np.concatenate(found))
 
 
 def stack_rows(

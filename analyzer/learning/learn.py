@@ -1,13 +1,13 @@
 """Learn weights from measured rows and write them: one file for each set of weights, a card beside it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from analyzer.files import write_file
-from analyzer.learning.corrections import Call, Learned, LeftOutErrors, learn_weights
+from analyzer.learning.corrections import Call, Learned, learn_weights
+from analyzer.learning.judging import LeftOutFigures, judge_errors
 from analyzer.learning.options import LearningOptions
 from analyzer.models.learned.weights import save_weights
 from analyzer.operators.family import OperatorFamily, find_family
@@ -122,19 +122,18 @@ def format_card(learned: Learned, options: LearningOptions, provenance: Provenan
         "[parameters]",
         *(f"{name} = {value:.6g}" for name, value in sorted(weights.parameters.items())),
     ]
-    for errors in learned.errors:
-        lines += ["", "[[left_out]]", *_format_errors(errors)]
+    for figures in judge_errors(learned.errors):
+        lines += ["", "[[left_out]]", *_format_figures(figures)]
     return "\n".join(lines) + "\n"
 
 
-def _format_errors(errors: LeftOutErrors) -> list[str]:
-    relative = np.exp(-errors.log_error) - 1.0
-    return [
-        f'situation = "{errors.situation}"',
-        f'what = "{errors.left_out}"',
-        f"rows = {len(relative)}",
-        f"mean_percent = {100 * np.abs(relative).mean():.2f}",
-        f"median_percent = {100 * np.median(np.abs(relative)):.2f}",
-        f"p90_percent = {100 * np.quantile(np.abs(relative), 0.9):.2f}",
-        f"bias_percent = {100 * (np.exp(-errors.log_error.mean()) - 1.0):.2f}",
-    ]
+def _format_figures(figures: LeftOutFigures) -> Iterator[str]:
+    for name in figures.__struct_fields__:
+        value = getattr(figures, name)
+        match value:
+            case float():
+                yield f"{name} = {value:.2f}"
+            case str():
+                yield f'{name} = "{value}"'
+            case int():
+                yield f"{name} = {value}"

@@ -7,10 +7,13 @@ level is r · n / (n + variance of one row / variance of levels): few or scatter
     three rows, each 20 % slower than predicted, scatter 6 %, levels scatter 25 %:
     level = log 1.2 · 3 / (3 + .06² / .25²) = log 1.196
 
+Of operators, rows near a measured one (see `operators.places`) take more of its error than of the others':
+the mean of a Gaussian process with a constant (the level) and a smooth part, through the measured errors.
+
 What remains is the interval of the model's residuals without their levels, wider by sqrt(1 + 1 / n).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +21,7 @@ import msgspec
 import numpy as np
 import tomli
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from analyzer.files import read_file, write_file
 from analyzer.text.errors import InputError
@@ -29,6 +33,10 @@ if TYPE_CHECKING:  # `analyze` needs levels, and none of the operators' modules
 
 CALIBRATION_SCHEMA = "warplens/calibration/1"
 _LEVEL_SPREAD = 0.25  # standard deviation of levels of GPUs that taught nothing, in log time
+# Of the Gaussian process, in log time; its length is one, for which the places are weighted.
+_SMOOTH_SPREAD, _ROW_NOISE = 0.15, 0.08
+_MOST_PLACES = 200  # measured rows between which is interpolated; more of them only level
+_ROWS_AT_ONCE = 20_000
 _LEAST_ROW_SPREAD = 0.03  # of one row: fewer rows cannot show less
 _QUANTILE_90 = 1.2816  # of the normal distribution: both ends make 80 %
 _MAX_FILE_BYTES = 1 << 20
@@ -41,6 +49,9 @@ class Level(Struct, frozen=True, forbid_unknown_fields=True):
     log_ratio: float  # of measured over predicted time, shrunk
     log_spread: float  # standard deviation of one row around it
     rows: int
+    # of operators: where the measured rows lie, and log(measured / predicted) of each
+    places: tuple[tuple[float, ...], ...] = ()
+    residuals: tuple[float, ...] = ()
 
 
 class Calibration(Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,6 +79,34 @@ def fit_level(model: str, log_ratios: "Column") -> Level:
     return Level(model, center * n_rows / (n_rows + (spread / _LEVEL_SPREAD) ** 2), spread, n_rows)
 
 
+def interpolate(
+    measured: NDArray[np.float64], residuals: NDArray[np.float64], places: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return log(measured / predicted) at places, from that at measured ones: a Gaussian process's mean."""
+    covariance = _compute_covariance(measured, measured) + _ROW_NOISE**2 * np.eye(len(measured))
+    weights = np.linalg.solve(covariance, residuals)
+    parts = [
+        _compute_covariance(places[start : start + _ROWS_AT_ONCE], measured) @ weights
+        for start in range(0, len(places), _ROWS_AT_ONCE)
+    ]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def _compute_covariance(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+    squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)[None, :] - 2.0 * left @ right.T
+    covariance: NDArray[np.float64] = _LEVEL_SPREAD**2 + _SMOOTH_SPREAD**2 * np.exp(
+        -0.5 * np.maximum(squares, 0.0)
+    )
+    return covariance
+
+
+def _find_log_ratios(level: Level, found: "OperatorPrediction") -> NDArray[np.float64]:
+    """Return the correction of each row: between measured ones where places are known, else the level."""
+    if found.places is None or not level.places or len(level.places[0]) != found.places.shape[1]:
+        return np.full(len(found.time_us), level.log_ratio)
+    return interpolate(np.array(level.places), np.array(level.residuals), found.places)
+
+
 def apply_calibration(
     calibration: Calibration | None, found: "OperatorPrediction", gpu: str
 ) -> "OperatorPrediction":
@@ -75,14 +114,16 @@ def apply_calibration(
     level = calibration.find_level(found.level_name, gpu) if calibration else None
     if level is None:
         return found
-    time_us = found.time_us * np.exp(level.log_ratio)
+    time_us = found.time_us * np.exp(_find_log_ratios(level, found))
     wider = (1.0 + 1.0 / level.rows) ** 0.5
     if found.leveled is not None:
         low, high = (wider * edge for edge in found.leveled.find(time_us))
     else:
         high = np.full(len(time_us), wider * _QUANTILE_90 * level.log_spread)
         low = -high
-    basis = f"{found.basis}; level of {level.rows} measured rows (times {np.exp(level.log_ratio):.2f})"
+    basis = (
+        f"{found.basis}; levelled by {level.rows} measured rows (about {np.exp(level.log_ratio):.2f} times)"
+    )
     return msgspec.structs.replace(
         found,
         time_us=time_us,
@@ -146,11 +187,37 @@ def format_calibration(calibration: Calibration) -> str:
             f"log_ratio = {level.log_ratio:.6f}  # measured / predicted: {np.exp(level.log_ratio):.3f}",
             f"log_spread = {level.log_spread:.6f}",
             f"rows = {level.rows}",
+            *_format_places(level),
         ]
     return "\n".join(lines) + "\n"
 
 
-def list_levels(models: Sequence[str], log_ratios: "Column") -> tuple[Level, ...]:
-    """Return a level for each model and set of weights among the rows."""
+def _format_places(level: Level) -> Iterator[str]:
+    if level.places:
+        yield "# where the measured rows lie, and log(measured / predicted) of each"
+        rows = ",\n    ".join(
+            "[" + ", ".join(f"{value:.5f}" for value in place) + "]" for place in level.places
+        )
+        yield f"places = [\n    {rows},\n]"
+        yield "residuals = [" + ", ".join(f"{value:.6f}" for value in level.residuals) + "]"
+
+
+def list_levels(
+    models: Sequence[str], log_ratios: "Column", places: Sequence[tuple[float, ...]] = ()
+) -> tuple[Level, ...]:
+    """Return a level for each model and set of weights among the rows.
+
+    places: of each row, where they are known.
+    """
     names = np.array(models)
-    return tuple(fit_level(name, log_ratios[names == name]) for name in dict.fromkeys(models))
+    found = []
+    for name in dict.fromkeys(models):
+        chosen = np.flatnonzero(names == name)
+        level = fit_level(name, log_ratios[chosen])
+        if places:
+            kept = chosen[:_MOST_PLACES]
+            level = msgspec.structs.replace(
+                level, places=tuple(places[i] for i in kept), residuals=tuple(log_ratios[kept].tolist())
+            )
+        found.append(level)
+    return tuple(found)

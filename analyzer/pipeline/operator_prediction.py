@@ -43,6 +43,7 @@ class OperatorAnswers(Struct, frozen=True):
     dtypes: tuple[str, ...]
     timings: tuple[str, ...]
     level_names: tuple[str, ...]  # what a calibration levels
+    places: tuple[tuple[float, ...], ...]  # between which a calibration interpolates; empty where not known
     terms_us: tuple[Mapping[str, float], ...]
 
 
@@ -53,6 +54,7 @@ class OperatorOptions(Struct, frozen=True):
     weights: Path | None = None  # a folder of `warplens learn`; what it lacks is taken from those shipped
     edits: tuple[ParameterSetting, ...] = ()  # of the GPUs' figures, as `whatif --set` has them
     explain: bool = False
+    locate: bool = False  # say where rows lie, for a calibration
 
     def edit_gpu(self, gpu: Gpu) -> Gpu:
         """Return a GPU with its edited figures. Raises HardwareError for a figure that it does not have."""
@@ -73,6 +75,7 @@ class _Answers:
         self.timings, self.level_names = ([""] * n_rows for _ in range(2))
         self.gpus: list[Gpu | None] = [None] * n_rows
         self.terms: list[Mapping[str, float]] = [{}] * n_rows
+        self.places: list[tuple[float, ...]] = [()] * n_rows
 
     def finish(self) -> OperatorAnswers:
         return OperatorAnswers(
@@ -87,6 +90,7 @@ class _Answers:
             tuple(self.dtypes),
             tuple(self.timings),
             tuple(self.level_names),
+            tuple(self.places),
             tuple(self.terms),
         )
 
@@ -153,6 +157,9 @@ def _answer_batch(
         answers.gpus[place], answers.basis[place] = gpu, found.basis
         answers.dtypes[place], answers.timings[place] = part.batch.dtype, found.timing
         answers.level_names[place] = found.level_name
+    if options.locate and found.places is not None:
+        for i, place in enumerate(part.places):
+            answers.places[place] = tuple(found.places[i].tolist())
     if options.explain:
         for i, place in enumerate(part.places):
             answers.terms[place] = {name: float(values[i]) for name, values in found.terms_us.items()}

@@ -186,7 +186,7 @@ def test_learned_weights_are_taken_from_their_folder(capsys, tmp_path):
     asked = ["predict", "softmax", "--rows", "4096", "--columns", "2048", "--dtype", "int8", "--gpu", "h100"]
     _, text, _ = _run(capsys, *asked, "--weights", folder, "--format", "json")
     (entry,) = json.loads(text)["predictions"]
-    assert entry["time_us"] == pytest.approx(2.5 + 4096 * 2048 * 8e-3 / 2600, rel=0.15)
+    assert entry["time_us"] == pytest.approx(2.5 + 4096 * 2048 * 8e-3 / 2600, rel=0.25)
     assert "40 rows of this GPU" in entry["basis"]
 
 

@@ -23,3 +23,4 @@ class OperatorPrediction(Struct, frozen=True):
     terms_us: Mapping[str, Column] = {}  # what a time was made of, for --explain
     level_name: str = ""  # of the model and set of weights that a calibration levels: "ours-gemm-bf16"
     leveled: ResidualInterval | None = None  # the interval once a calibration has given the level
+    places: NDArray[np.float64] | None = None  # rows x coordinates, between which a calibration interpolates

@@ -16,6 +16,7 @@ from analyzer.operators.hardware_figures import (
     compute_hardware_features,
     read_operator_hardware,
 )
+from analyzer.operators.places import locate_rows
 from analyzer.text.errors import UsageError
 
 NAME = "ours"
@@ -61,7 +62,9 @@ def predict_with_weights(
         )
     features = family.compute_features(batch, hardware, terms)
     found = apply_correction(weights, gpu.key, hardware, terms.total_us, features)
-    return msgspec.structs.replace(found, terms_us=_list_terms(terms, found.time_us))
+    return msgspec.structs.replace(
+        found, terms_us=_list_terms(terms, found.time_us), places=locate_rows(batch, terms)
+    )
 
 
 def apply_correction(
