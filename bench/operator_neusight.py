@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from joblib import Memory
+from msgspec import structs
 from operator_data.neusight_products import draw_learning_rows, load_products
 from operator_data.neusight_profiles import JUDGING, LEARNING, ProfiledBatch, read_labels, read_profiles
 from operator_teaching import NEUSIGHT, TEACHINGS, Teaching
@@ -151,10 +152,21 @@ def write_weights(operators: Sequence[Operator], settings: NeuSightSettings) -> 
     """Write NeuSight's weights of all GPUs, with their cards."""
     for operator in operators:
         weights = learn(operator, settings, None, (LEARNING, JUDGING))
+        weights = structs.replace(weights, log_interval=find_interval(weights, operator))
         path = WEIGHTS / f"{name_weights(weights.family, settings.form)}.safetensors"
         save_neusight(weights, path)
         write_file(path.with_suffix(".toml"), [_format_card(weights, settings).encode()])
         print(f"{path.name}: {path.stat().st_size / 1024:.0f} KiB", flush=True)
+
+
+def find_interval(weights: NeuSightWeights, operator: Operator) -> tuple[float, float]:
+    """Return the tenth and ninetieth percentile of log(measured / predicted) over the rows that taught."""
+    log_errors = [
+        np.log(each.time_us / predict_neusight_us(each.batch, find_hardware(each.gpu), weights))
+        for each in (*read_profiles(LEARNING, operator), *judge(operator))
+    ]
+    low, high = np.quantile(np.concatenate(log_errors), [0.1, 0.9])
+    return min(float(low), 0.0), max(float(high), 0.0)
 
 
 def _format_card(weights: NeuSightWeights, settings: NeuSightSettings) -> str:

@@ -79,7 +79,7 @@ EAGER_OPTIONS = LearningOptions(
 )
 # Known GPUs, new (n, k), BF16: these trees 5.0 %, perceptrons 5.2 %, both 4.8 %; 300 trees of depth 6 5.6 %.
 _PRODUCTS = LearningOptions(
-    max_rows_per_gpu=20_000,
+    max_rows_per_gpu=14_000,
     n_trees=450,
     tree_depth=7,
     min_leaf_rows=10,

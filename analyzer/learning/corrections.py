@@ -125,13 +125,12 @@ def learn_weights(
             continue
         report(f"leaving out {left_out}")
         transfer_errors.append(call(_leave_out_gpus, family, drawn, gpus, left_out, options))
-    choice, takes_siblings = _choose_transfer(transfer_errors)
+    siblings_are_unseen = options.leaves_out == "gpu"
+    choice, takes_siblings = _choose_transfer(transfer_errors, siblings_are_unseen)
     report("learning the correction for other GPUs")
     unseen = call(fit_transfer, rows, options)[choice.learner]
     for transfer in transfer_errors:
-        errors += transfer.make_errors(
-            choice, takes_siblings, siblings_are_unseen=options.leaves_out == "gpu"
-        )
+        errors += transfer.make_errors(choice, takes_siblings, siblings_are_unseen=siblings_are_unseen)
     return Learned(
         LearnedWeights(
             name=name,
@@ -371,11 +370,14 @@ def _leave_out_gpus(
     )
 
 
-def _choose_transfer(errors: Sequence[_TransferErrors]) -> tuple[_Choice, bool]:
-    """Return the correction with the least mean error over what was left out, and whether siblings help."""
+def _choose_transfer(errors: Sequence[_TransferErrors], siblings_are_unseen: bool) -> tuple[_Choice, bool]:
+    """Return the correction with the least mean error over what was left out, and whether siblings help.
+
+    siblings_are_unseen: GPUs with siblings among those that taught choose too.
+    """
     if not errors:
         return _Choice(2, 0.5), True
-    judges = [e for e in errors if not e.is_sibling] or errors
+    judges = [e for e in errors if siblings_are_unseen or not e.is_sibling] or errors
     candidates = [_Choice(0, 0.0)]
     candidates += [
         _Choice(learner, share) for learner in range(len(errors[0].predicted)) for share in _SHARES

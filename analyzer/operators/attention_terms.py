@@ -76,20 +76,16 @@ class AttentionWork(Struct, frozen=True):
 PARAMETERS = (
     FittedParameter("launch_cycles", 6000.0, 2000.0, 30000.0),
     FittedParameter("task_cycles", 4000.0, 1000.0, 8000.0),  # before and after a task's first and last step
-    FittedParameter(
-        "issue_cycles", 4500.0, 500.0, 20000.0
-    ),  # of its SM that each task of dimension 128 occupies
-    FittedParameter(
-        "packed_issue_cycles", 4500.0, 500.0, 16000.0
-    ),  # the same, of a task with at most 64 rows
+    # cycles of its SM that each task occupies beside its steps, at 128 elements of a head:
+    FittedParameter("issue_cycles", 4500.0, 500.0, 20000.0),  # tiles of 128 rows
+    FittedParameter("packed_issue_cycles", 4500.0, 500.0, 16000.0),  # packed tiles of 16 or 64 rows
     FittedParameter("tensor_memory_issue_cycles", 4500.0, 500.0, 16000.0),  # the same, by tcgen05
-    FittedParameter("small_step_cycles", 1000.0, 300.0, 3000.0),  # latency of a step with a tile of 16 rows
-    FittedParameter("wide_step_cycles", 100.0, 20.0, 1500.0),
-    FittedParameter("slow_step_cycles", 6000.0, 500.0, 20000.0),  # latency on top, without prefetch
+    # latency of a step:
+    FittedParameter("small_step_cycles", 1000.0, 300.0, 3000.0),  # of 16 rows
+    FittedParameter("wide_step_cycles", 100.0, 20.0, 1500.0),  # of 64 rows and more
+    FittedParameter("slow_step_cycles", 6000.0, 500.0, 20000.0),  # on top, without prefetch
     FittedParameter("lone_factor", 1.7, 0.6, 2.2),  # a lone task's step over its share of a full SM's
-    FittedParameter(
-        "tail_share", 0.35, 0.0, 0.7
-    ),  # of the longest task, for which SMs wait on average at the end
+    FittedParameter("tail_share", 0.35, 0.0, 0.7),  # of the longest task, for which SMs wait at the end
     FittedParameter("balance_exponent", 5.0, 2.0, 8.0),
     FittedParameter("overlap_exponent", 2.2, 1.2, 5.0),
     FittedParameter("tensor_share", 0.95, 0.5, 1.0),

@@ -17,7 +17,7 @@ from analyzer.operators.synperf_features import KernelCategory
 from analyzer.text.errors import UsageError
 
 torch = pytest.importorskip("torch")
-FAST = SynperfOptions(epochs=15, batch_rows=32)
+FAST = SynperfOptions(epochs=25, batch_rows=32)
 
 
 def make_rows(n: int, noise: float) -> SynperfRows:
@@ -28,11 +28,11 @@ def make_rows(n: int, noise: float) -> SynperfRows:
 
 
 def test_network_learns_an_efficiency_and_ceiling_lies_above_it() -> None:
-    rows = make_rows(500, noise=0.0)
+    rows = make_rows(400, noise=0.0)
     found = learn_network(rows, FAST).predict(rows.features)
     assert np.mean(np.abs(found / rows.efficiency - 1)) < 0.1
-    noisy = make_rows(500, noise=0.6)
-    ceiling = learn_network(noisy, SynperfOptions(target="ceiling", epochs=20, batch_rows=32)).predict(
+    noisy = make_rows(400, noise=0.6)
+    ceiling = learn_network(noisy, SynperfOptions(target="ceiling", epochs=25, batch_rows=32)).predict(
         noisy.features
     )
     assert 0.65 < np.mean(noisy.efficiency < ceiling) < 0.95

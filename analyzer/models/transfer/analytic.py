@@ -40,9 +40,11 @@ _SHARPNESS, _TYPICAL_SHARE = 4.0, 0.6
 # (AutoTuningAssociation/benchmark_hub @8eeb99e, medians over 10,000 and 5,220 configurations).
 _LANE_EXPONENT = 0.37
 # Likewise the bytes that an SM's path to its L1 and shared memory moves in a cycle, twice as many on Volta
-# and data-centre GPUs: 0.15 to 0.25 is best for batched products and layer norms of NeuSight (V100, T4), 0
-# for its softmax, 0.4 for its linear layers.
-_PATH_EXPONENT = 0.2
+# and data-centre GPUs. They matter where much goes that way: a CTA has shared memory, or operands of 4 bytes
+# for each operation would take more than a fifth of the body. NeuSight's products and the dedispersion of
+# the tuning sweeps want 0.2 to 0.5 there, its softmax and layer norms 0 to 0.2 elsewhere.
+_LOADING_PATH_EXPONENT, _PATH_EXPONENT = 0.35, 0.1
+_OPERAND_BYTES, _LOADING_SHARE = 4.0, 0.2
 # Resident warps that give half of an SM's rate. Few are enough, so occupancy matters little: Algorithm 1
 # takes the rate as proportional to it.
 _HALF_RATE_WARPS = 4.0
@@ -84,6 +86,7 @@ class _Side(Struct, frozen=True):
     memory_us: float
     resident_share: float  # of the data, in the L2
     flops_us: float
+    operand_us: float  # of the operands of all operations, from the L1
     sm_rate: float  # relative; lanes apart
     waves: float
 
@@ -147,6 +150,9 @@ def _place(launch: MeasuredLaunch, figures: TransferFigures) -> _Side:
         memory_us=memory_us,
         resident_share=resident_share,
         flops_us=flops_us,
+        operand_us=_OPERAND_BYTES
+        * flops
+        / (figures.l1_bytes_per_cycle_per_sm * figures.sm_count * figures.clock_mhz),
         sm_rate=figures.sm_count * clock_mhz * balance * hiding,
         waves=max(1.0, ctas_per_sm / max(1, occupancy.ctas_per_sm)),
     )
@@ -157,10 +163,11 @@ def _find_body_us(launch: MeasuredLaunch, side: _Side) -> tuple[float, bool]:
 
     There the body is no longer than the floor leaves, and no shorter than roofs and one load per wave.
     """
-    overhead_us = find_overhead_us(launch, side.figures)
+    least_us = _MIN_BODY_SHARE * launch.time_us
     if not is_at_floor(launch, side.figures):
-        return max(launch.time_us - overhead_us, _MIN_BODY_SHARE * launch.time_us), False
-    longest_us = max(launch.time_us, side.figures.interval_us) - overhead_us
+        return max(launch.time_us - find_overhead_us(launch, side.figures), least_us), False
+    floor_us = max(launch.time_us, side.figures.interval_us)
+    longest_us = max(floor_us - side.figures.find_empty_us(launch.timing), least_us)
     shortest_us = max(side.memory_us, side.flops_us, side.waves * side.figures.dram_latency_us)
     return min(longest_us, shortest_us), True
 
@@ -171,7 +178,9 @@ def _transfer_body(
     """Return the body's time on the target and the explanation that weighs most."""
     lanes = source.figures.fp32_lanes_per_sm / target.figures.fp32_lanes_per_sm
     paths = source.figures.l1_bytes_per_cycle_per_sm / target.figures.l1_bytes_per_cycle_per_sm
-    sm_us = body_us * source.sm_rate / target.sm_rate * lanes**_LANE_EXPONENT * paths**_PATH_EXPONENT
+    loading = 1.0 if launch.shared_bytes else _compare(source.operand_us, _LOADING_SHARE * body_us)
+    path_exponent = _PATH_EXPONENT + loading * (_LOADING_PATH_EXPONENT - _PATH_EXPONENT)
+    sm_us = body_us * source.sm_rate / target.sm_rate * lanes**_LANE_EXPONENT * paths**path_exponent
     distance = abs(source.resident_share - target.resident_share)
     memory = Limit.MEMORY if distance < _SAME_LEVEL_DISTANCE else Limit.LEVEL
     compute_us = sm_us
@@ -199,6 +208,11 @@ def _transfer_body(
     limit = max(weights, key=lambda which: weights[which])
     is_unknown = launch.moved_bytes is None and limit is not Limit.ATOMICS
     return math.exp(mean_log), Limit.UNKNOWN if is_unknown else limit
+
+
+def _compare(time_us: float, other_us: float) -> float:
+    """Return 0 to 1: whether a time is small or large beside another; smooth, so that times stay in order."""
+    return time_us / (time_us + other_us)
 
 
 def _transfer_traffic(launch: MeasuredLaunch, body_us: float, source: _Side, target: _Side) -> float:

@@ -35,7 +35,8 @@ from analyzer.models.model_result import ModelResult
 from analyzer.models.predictors import sm
 from analyzer.models.predictors.hybrid import correct_result
 from analyzer.pipeline.gpu_binding import Refusal, bind_to_gpu
-from analyzer.pipeline.kernel_analyzer import KernelAnalyzer, Options
+from analyzer.pipeline.kernel_analyzer import KernelAnalyzer
+from analyzer.pipeline.options import Options
 
 DUMP = str(TRACES / "cuda" / "sm_80" / "report16.sass")
 GPU, N_NEEDED = "a100-80gb-sxm", 3
