@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.learning.fit_extra_trees import fit_extra_trees
 from analyzer.learning.fit_mlp import fit_mlp
-from analyzer.models.hybrid.features import STALLS
+from analyzer.models.hybrid.features import INSTRUCTIONS_COLUMN, STALLS
 from analyzer.models.hybrid.weights import SHIPPED_NAME, HybridWeights, TaughtLaunches, save_hybrid_weights
 from analyzer.models.learned.correction import Correction, ResidualInterval, Situation
 from analyzer.operators.hardware_figures import compute_hardware_features, read_operator_hardware
@@ -158,7 +158,8 @@ def make_taught(rows: Rows) -> TaughtLaunches:
     gpus = tuple(sorted(set(rows.gpu.tolist())))
     index = np.array([gpus.index(gpu) for gpu in rows.gpu.tolist()], dtype=np.int16)
     stacks = rows.features[:, : len(STALLS)].astype(np.float32)
-    return TaughtLaunches(stacks, index, gpus, _REACH, _N_NEEDED, _N_AROUND)
+    instructions = rows.features[:, INSTRUCTIONS_COLUMN].astype(np.float32)
+    return TaughtLaunches(stacks, instructions, index, gpus, _REACH, _N_NEEDED, _N_AROUND)
 
 
 def find_situations(taught: TaughtLaunches, rows: Rows) -> NDArray[np.object_]:

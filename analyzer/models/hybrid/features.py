@@ -61,6 +61,8 @@ FEATURE_NAMES = (
     "log2 sector use",
 )
 
+INSTRUCTIONS_COLUMN = FEATURE_NAMES.index("log2 instructions of a warp")
+
 
 def compute_features(result: ModelResult) -> Row:
     """Return the row of a launch that `sm` simulated, in order of `FEATURE_NAMES`."""

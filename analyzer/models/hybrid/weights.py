@@ -1,7 +1,8 @@
 """The weights of the hybrid model: a correction of `sm`, and the launches that taught it.
 
-A correction is used only near what taught it. Two launches are as far apart as the share of cycles that their
-CPI stacks have in different stalls (0 to 1). In order of what taught nearby:
+A correction is used only near what taught it. Two launches are as far apart as the share of cycles that
+their CPI stacks have in different stalls (0 to 1), and as far as can be where a warp of one executes more
+than twice the instructions of the other's. In order of what taught nearby:
 
     known    several launches on this GPU, and more around them: their correction, which sees hardware figures
     unseen   the same on at least two other GPUs: a correction by dimensionless numbers, shrunk towards `sm`
@@ -19,7 +20,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.models.hybrid.features import FEATURE_NAMES, STALLS, Row
+from analyzer.models.hybrid.features import FEATURE_NAMES, INSTRUCTIONS_COLUMN, STALLS, Row
 from analyzer.models.learned.correction import Correction, ResidualInterval, Situation
 from analyzer.models.learned.weights import (
     Arrays,
@@ -41,6 +42,7 @@ class TaughtLaunches(Struct, frozen=True):
     """The launches that taught; n of them."""
 
     stacks: NDArray[np.float32]  # [n, stall], shares of the cycles
+    log2_instructions: NDArray[np.float32]  # [n], of the mean warp
     gpu: NDArray[np.int16]  # [n], position in `gpus`
     gpus: tuple[str, ...]
     reach: float  # distance up to which a launch teaches another one
@@ -50,6 +52,7 @@ class TaughtLaunches(Struct, frozen=True):
     def find_situation(self, features: Row, gpu: str) -> Situation | None:
         """Return what taught near a launch on a GPU; None: too little."""
         distance = np.abs(self.stacks - features[: len(STALLS)]).sum(axis=1) / 2.0
+        distance[np.abs(self.log2_instructions - features[INSTRUCTIONS_COLUMN]) > 1.0] = 1.0
         if gpu in self.gpus and self._is_enough(distance[self.gpu == self.gpus.index(gpu)]):
             return Situation.KNOWN
         n_gpus = len(np.unique(self.gpu[distance <= self.reach]))
@@ -99,7 +102,13 @@ def load_hybrid_weights(path: Path | None = None) -> HybridWeights:
             unseen=read_correction(header.unseen, "unseen", arrays),
             intervals=header.intervals,
             taught=TaughtLaunches(
-                arrays["stacks"], arrays["gpu"], header.gpus, header.reach, header.n_needed, header.n_around
+                arrays["stacks"],
+                arrays["log2_instructions"],
+                arrays["gpu"],
+                header.gpus,
+                header.reach,
+                header.n_needed,
+                header.n_around,
             ),
         )
     except (msgspec.DecodeError, KeyError) as error:
@@ -109,7 +118,7 @@ def load_hybrid_weights(path: Path | None = None) -> HybridWeights:
 def save_hybrid_weights(weights: HybridWeights, path: Path) -> None:
     """Write weights to a file."""
     taught = weights.taught
-    arrays: Arrays = {"stacks": taught.stacks, "gpu": taught.gpu}
+    arrays: Arrays = {name: getattr(taught, name) for name in ("stacks", "log2_instructions", "gpu")}
     header = _Header(
         schema=SCHEMA,
         dataset=weights.dataset,

@@ -16,7 +16,13 @@ from paths import TRACES
 import analyzer
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.ir.launch import Argument, ArgumentValue, Dim3, Launch, Pointer
-from analyzer.models.hybrid.features import FEATURE_NAMES, STALLS, Row, compute_features
+from analyzer.models.hybrid.features import (
+    FEATURE_NAMES,
+    INSTRUCTIONS_COLUMN,
+    STALLS,
+    Row,
+    compute_features,
+)
 from analyzer.models.hybrid.weights import (
     HybridWeights,
     TaughtLaunches,
@@ -34,6 +40,7 @@ from analyzer.pipeline.options import Options
 
 DUMP = str(TRACES / "cuda" / "sm_80" / "report16.sass")
 GPU, N_NEEDED = "a100-80gb-sxm", 3
+VECTOR_ADD_LOG2 = 4.3  # instructions of a warp
 LOW, HIGH = log(0.9), log(1.2)
 
 
@@ -61,7 +68,9 @@ class Constant:
     unseen: float
 
 
-def make_weights(stack: Row, gpu: str, constant: Constant) -> HybridWeights:
+def make_weights(
+    stack: Row, gpu: str, constant: Constant, log2_instructions: float = VECTOR_ADD_LOG2
+) -> HybridWeights:
     def make(value: float, *, sees_hardware: bool) -> Correction:
         trees = TreeEnsemble(
             np.zeros((1, 1), np.int16),
@@ -79,6 +88,7 @@ def make_weights(stack: Row, gpu: str, constant: Constant) -> HybridWeights:
         dict.fromkeys(Situation, interval),
         TaughtLaunches(
             np.tile(stack, (2 * N_NEEDED, 1)).astype(np.float32),
+            np.full(2 * N_NEEDED, log2_instructions, np.float32),
             np.repeat(np.arange(2, dtype=np.int16), N_NEEDED),
             (gpu, "a40"),
             reach=0.1,
@@ -133,10 +143,14 @@ def test_a_launch_teaches_as_far_as_the_reach(share: float) -> None:
     stack, other = np.zeros(len(STALLS)), np.zeros(len(FEATURE_NAMES))
     stack[0] = 1.0
     other[0], other[1] = 1.0 - share, share
+    other[INSTRUCTIONS_COLUMN] = VECTOR_ADD_LOG2
     taught = make_weights(stack, GPU, Constant(0.0, 0.0)).taught
-    if abs(share - taught.reach) > 1e-6:
-        assert taught.find_situation(other, GPU) == (Situation.KNOWN if share < taught.reach else None)
-        assert taught.find_situation(other, "h20") == (Situation.UNSEEN if share < taught.reach else None)
+    for gpu, situation, reach in (
+        (GPU, Situation.KNOWN, taught.reach),
+        ("h20", Situation.UNSEEN, taught.reach),
+    ):
+        if abs(share - reach) > 1e-6:
+            assert taught.find_situation(other, gpu) == (situation if share < reach else None)
 
 
 def test_features_are_finite_and_shares_sum_to_one(result: ModelResult) -> None:
