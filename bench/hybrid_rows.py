@@ -23,8 +23,9 @@ from analyzer.models.hybrid.features import FEATURE_NAMES, compute_features
 from analyzer.models.model_result import ModelResult
 from analyzer.models.predictors import sm
 from analyzer.pipeline.gpu_binding import Refusal, bind_to_gpu
-from analyzer.pipeline.kernel_analyzer import KernelAnalyzer, Options
+from analyzer.pipeline.kernel_analyzer import KernelAnalyzer
 from analyzer.pipeline.loaded_program import find_kernels, load
+from analyzer.pipeline.options import Options
 from analyzer.text.errors import WarplensError
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -25,8 +25,9 @@ from analyzer.ir.launch import Dim3, Launch
 from analyzer.models.model_result import ModelResult
 from analyzer.models.registry import find_model
 from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
-from analyzer.pipeline.kernel_analyzer import KernelAnalyzer, Options
+from analyzer.pipeline.kernel_analyzer import KernelAnalyzer
 from analyzer.pipeline.loaded_program import Program, load
+from analyzer.pipeline.options import Options
 from analyzer.text.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -9,7 +9,7 @@ Errors are the mean absolute percentage error on rows of the judging table, of l
 those of the learning table. "nearest" copies the time of the same shape on the nearest other GPU; "linear"
 is a line per GPU over operations and bytes, for GPUs left out in proportion to peak and bandwidth. Ours:
 `known` learns the correction on the learning table alone; `left-out` are the errors by which the shipped
-weights were chosen (`bench/operators.py learn fp32_product`); bench/operator_rows.py has ours on row-wise
+weights were chosen (`bench/operators.py learn products-fp32`); bench/operator_rows.py has ours on row-wise
 and element-wise operators. Learned networks are kept in .cache/neusight, so that an interrupted run goes on.
 """
 
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from joblib import Memory
+from msgspec import structs
 from operator_data.neusight_products import draw_learning_rows, load_products
 from operator_data.neusight_profiles import JUDGING, LEARNING, ProfiledBatch, read_labels, read_profiles
 from operator_teaching import NEUSIGHT, TEACHINGS, Teaching
@@ -151,10 +152,21 @@ def write_weights(operators: Sequence[Operator], settings: NeuSightSettings) -> 
     """Write NeuSight's weights of all GPUs, with their cards."""
     for operator in operators:
         weights = learn(operator, settings, None, (LEARNING, JUDGING))
+        weights = structs.replace(weights, log_interval=find_interval(weights, operator))
         path = WEIGHTS / f"{name_weights(weights.family, settings.form)}.safetensors"
         save_neusight(weights, path)
         write_file(path.with_suffix(".toml"), [_format_card(weights, settings).encode()])
         print(f"{path.name}: {path.stat().st_size / 1024:.0f} KiB", flush=True)
+
+
+def find_interval(weights: NeuSightWeights, operator: Operator) -> tuple[float, float]:
+    """Return the tenth and ninetieth percentile of log(measured / predicted) over the rows that taught."""
+    log_errors = [
+        np.log(each.time_us / predict_neusight_us(each.batch, find_hardware(each.gpu), weights))
+        for each in (*read_profiles(LEARNING, operator), *judge(operator))
+    ]
+    low, high = np.quantile(np.concatenate(log_errors), [0.1, 0.9])
+    return min(float(low), 0.0), max(float(high), 0.0)
 
 
 def _format_card(weights: NeuSightWeights, settings: NeuSightSettings) -> str:
@@ -265,7 +277,7 @@ def _predict_ours_known(operator: Operator) -> dict[str, Column]:
 
 def find_teaching() -> Teaching:
     """Return what teaches the shipped weights of FP32 products."""
-    return next(each for each in TEACHINGS if each.name == "fp32_product")
+    return next(each for each in TEACHINGS if each.name == "products-fp32")
 
 
 def find_ours_left_out(operator: Operator) -> dict[str, float]:

@@ -34,7 +34,6 @@ from analyzer.learning.linear import fit_lines
 from analyzer.learning.splits import assign_folds
 from analyzer.learning.synperf import (
     SynperfOptions,
-    SynperfRows,
     collect_rows,
     learn_category,
     learn_network,
@@ -50,7 +49,7 @@ from analyzer.models.operators.linear import (
 )
 from analyzer.models.operators.nearest import copy_measured
 from analyzer.models.operators.roofline import compute_roofline_us
-from analyzer.models.operators.synperf import UNDERPERFORMING_GAP
+from analyzer.models.operators.synperf import measure_gap_with_ceiling
 from analyzer.operators.batches import Column, MoeBatch, ProductBatch
 from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.measured import MeasuredBatch, Timing
@@ -58,8 +57,6 @@ from analyzer.operators.names import DataType, Operator
 from analyzer.operators.pipe_figures import PipeFigures
 from analyzer.operators.synperf_features import (
     KernelCategory,
-    compute_synperf_features,
-    decompose,
 )
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -70,6 +67,7 @@ TILES = ROOT / "hwdb" / "tiles" / "cublas-fp32.json"
 MODELS = ("SynPerf", "linear", "roofline", "nearest")
 SEED = 0
 FEW = SynperfOptions(epochs=300, patience=100, batch_rows=64, weight_decay=1e-2)  # hundreds of rows
+CEILING = msgspec.structs.replace(FEW, target="ceiling")
 MANY = SynperfOptions(epochs=120, patience=40, batch_rows=512)  # tens of thousands
 MANY_GPUS = SynperfOptions(epochs=40, patience=40, batch_rows=512)
 GEMM_ROWS_PER_GPU = 4_000
@@ -348,34 +346,30 @@ def print_moe() -> None:
     measured = load_category(KernelCategory.MOE)
     print_errors("fused MoE, new models", leave_out_shapes(measured, KernelCategory.MOE, FEW, 5), {})
     print_errors("fused MoE, GPU left out", leave_out_gpus(measured, KernelCategory.MOE, FEW), {})
-    ceiling = learn_network(collect_ceiling_rows(), msgspec.structs.replace(FEW, target="ceiling"))
+    ceiling = learn_category(load_ceiling_rows(), KernelCategory.MOE, CEILING)
     table = []
     for path in sorted((PIPEWEAVE / "moe_tuning").glob("underperforming_*.csv")):
         with path.open(newline="", encoding="utf-8") as file:
             listed = list(csv.DictReader(file))
-        batch, actual, theirs, tuned = read_underperforming(listed)
-        figures = read_moe_figures(listed[0]["gpu"])
-        features = compute_synperf_features(
-            decompose(batch, KernelCategory.MOE, figures), KernelCategory.MOE, figures
-        )
-        gap = ceiling.predict(features.values) - actual
-        cells = (actual, theirs, ceiling.predict(features.values), tuned)
-        flagged = f"{int((gap > UNDERPERFORMING_GAP).sum())} of {len(gap)}"
-        table.append([listed[0]["gpu"], *(f"{cell.mean():.3f}" for cell in cells), flagged])
+        name = listed[0]["gpu"]
+        batch, time_us, theirs, tuned = read_underperforming(listed)
+        gap = measure_gap_with_ceiling(ceiling, batch, load_gpu(pipeweave_moe.GPU_KEYS[name]), time_us)
+        cells = (gap.efficiency, theirs, gap.ceiling, tuned)
+        flagged = f"{int(gap.underperforms.sum())} of {len(batch)}"
+        table.append([name, *(f"{cell.mean():.3f}" for cell in cells), flagged])
     head = ("GPU", "efficiency", "authors' P80", "P80 here", "after their sweep", "underperforming here")
     print("\nFused MoE, the authors' underperforming points (means)\n")
     print(render_table(head, table))
 
 
-def collect_ceiling_rows() -> SynperfRows:
-    """Return default rows and the best configurations of the sweeps, by the features of the default.
+def load_ceiling_rows() -> list[MeasuredBatch]:
+    """Return default rows and the best configurations of the sweeps, both by the features of the default.
 
-    The ceiling is what an efficiency of such a shape can be. Efficiencies are those of the default's padded
-    products, in both, so that a better configuration shows as a higher efficiency of the same work.
+    The ceiling is what the efficiency of such a shape can be. Efficiencies are those of the default's padded
+    products in both, so that a better configuration shows as a higher efficiency of the same work.
     """
-    parts = [collect_rows([part], KernelCategory.MOE) for part in load_category(KernelCategory.MOE)]
-    for tuned in pipeweave_moe.load_tuned(DATA):
-        best = MeasuredBatch(
+    return load_category(KernelCategory.MOE) + [
+        MeasuredBatch(
             pipeweave_moe.DATASET,
             tuned.gpu,
             tuned.batch,
@@ -383,14 +377,12 @@ def collect_ceiling_rows() -> SynperfRows:
             pipeweave_moe.make_shape_keys(tuned.batch),
             Timing.KERNEL,
         )
-        parts.append(collect_rows([best], KernelCategory.MOE))
-    return SynperfRows(
-        *(np.concatenate([getattr(part, name) for part in parts]) for name in SynperfRows.__struct_fields__)
-    )
+        for tuned in pipeweave_moe.load_tuned(DATA)
+    ]
 
 
 def read_underperforming(listed: Sequence[Mapping[str, str]]) -> tuple[MoeBatch, Column, Column, Column]:
-    """Return the points, their efficiency, the authors' ceiling, and the efficiency after the sweep."""
+    """Return the points, their times, the authors' ceiling, and the efficiency after the sweep."""
     template = pipeweave_moe.load_sample(DATA)[0].batch
     assert isinstance(template, MoeBatch)
     shape = {
@@ -399,18 +391,11 @@ def read_underperforming(listed: Sequence[Mapping[str, str]]) -> tuple[MoeBatch,
             ("m", "experts", "topk", "hidden", "intermediate"), ("M", "E", "topk", "H", "N"), strict=True
         )
     }
-    actual, theirs, tuned = (
+    time_us, theirs, tuned = (
         np.array([float(row[name]) for row in listed])
-        for name in ("overall_perf", "pred_perf", "optimal_perf")
+        for name in ("avg_duration", "pred_perf", "optimal_perf")
     )
-    return msgspec.structs.replace(template, **shape), actual, theirs, tuned
-
-
-def read_moe_figures(gpu: str) -> PipeFigures:
-    """Return the figures of a GPU of the sweeps."""
-    key = pipeweave_moe.GPU_KEYS[gpu]
-    part = next(part for part in pipeweave_moe.load_sample(DATA) if part.gpu == key)
-    return read_figures(part)
+    return msgspec.structs.replace(template, **shape), time_us, theirs, tuned
 
 
 def write_weights(names: Sequence[str]) -> None:
@@ -422,6 +407,9 @@ def write_weights(names: Sequence[str]) -> None:
     }
     if not names or "linear" in names:
         write_lines()
+    if not names or "moe-ceiling" in names:
+        ceiling = learn_category(load_ceiling_rows(), KernelCategory.MOE, CEILING)
+        write_category(ceiling, WEIGHTS, CEILING, PIPEWEAVE_ROWS)
     for category in KernelCategory:
         if names and category.value not in names:
             continue
@@ -453,7 +441,7 @@ def write_lines() -> None:
 
 
 def format_lines_card(lines: LinearWeights) -> str:
-    """Return the card of the lines: sources, GPUs, and the 80 % interval of GPUs predicted from the others."""
+    """Return the card of the lines: sources, GPUs, 80 % intervals of GPUs predicted from others."""
     text = [
         "# Card of linear.safetensors, written by `python bench/operator_synperf.py weights linear`.",
         'name = "linear"',

@@ -29,8 +29,9 @@ from analyzer.ir.launch import Argument, ArgumentValue, Dim3, Launch, Pointer, T
 from analyzer.models.interface import ModelInput
 from analyzer.models.registry import find_model
 from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
-from analyzer.pipeline.kernel_analyzer import KernelAnalyzer, Options
+from analyzer.pipeline.kernel_analyzer import KernelAnalyzer
 from analyzer.pipeline.loaded_program import LoadedKernel
+from analyzer.pipeline.options import Options
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = ROOT.parent / "shared" / "data" / "pipeweave" / "rows"

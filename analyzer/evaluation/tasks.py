@@ -15,8 +15,9 @@ from analyzer.models.interface import ModelInput
 from analyzer.models.portability import find_best_kernel_indices, is_native
 from analyzer.models.registry import find_model
 from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
-from analyzer.pipeline.kernel_analyzer import KernelAnalyzer, Options
+from analyzer.pipeline.kernel_analyzer import KernelAnalyzer
 from analyzer.pipeline.loaded_program import LoadedKernel, Program, find_kernels, load
+from analyzer.pipeline.options import Options
 from analyzer.text.errors import InputError, UsageError, WarplensError
 from analyzer.traffic.cache_experiment import CacheExperiment
 

@@ -29,6 +29,7 @@ from analyzer.models.learned.correction import (
     TaughtGpu,
     are_siblings,
     find_architecture_family,
+    is_nearly_the_same,
 )
 from analyzer.models.learned.mlp import MlpEnsemble
 from analyzer.models.learned.trees import TreeEnsemble
@@ -124,13 +125,12 @@ def learn_weights(
             continue
         report(f"leaving out {left_out}")
         transfer_errors.append(call(_leave_out_gpus, family, drawn, gpus, left_out, options))
-    choice, takes_siblings = _choose_transfer(transfer_errors)
+    siblings_are_unseen = options.leaves_out == "gpu"
+    choice, takes_siblings = _choose_transfer(transfer_errors, siblings_are_unseen)
     report("learning the correction for other GPUs")
     unseen = call(fit_transfer, rows, options)[choice.learner]
     for transfer in transfer_errors:
-        errors += transfer.make_errors(
-            choice, takes_siblings, siblings_are_unseen=options.leaves_out == "gpu"
-        )
+        errors += transfer.make_errors(choice, takes_siblings, siblings_are_unseen=siblings_are_unseen)
     return Learned(
         LearnedWeights(
             name=name,
@@ -304,6 +304,7 @@ class _TransferErrors(Struct, frozen=True):
     gpu: NDArray[np.int64]
     predicted: tuple[Column, ...]  # by each learner of `fit_transfer`, in log time
     siblings: Column | None  # by the correction for known GPUs, with the nearest one's hardware figures
+    is_near: bool  # its figures are nearly the same
 
     def make_errors(
         self, choice: _Choice, takes_siblings: bool, siblings_are_unseen: bool
@@ -314,8 +315,9 @@ class _TransferErrors(Struct, frozen=True):
         if siblings_are_unseen or not self.is_sibling:
             result.append(self._make(Situation.UNSEEN, transferred))
         if self.is_sibling:
-            uses = self.siblings if takes_siblings and self.siblings is not None else transferred
-            result.append(self._make(Situation.SIBLING, uses))
+            takes = takes_siblings or self.is_near
+            uses = self.siblings if takes else None
+            result.append(self._make(Situation.SIBLING, transferred if uses is None else uses))
         return result
 
     def _make(self, situation: Situation, predicted: Column) -> LeftOutErrors:
@@ -345,11 +347,13 @@ def _leave_out_gpus(
     architecture = load_gpu(gpus[0]).file.arch
     is_sibling = any(are_siblings(load_gpu(gpu).file.arch, architecture) for gpu in taught.gpus)
     siblings = None
+    is_near = False
     if is_sibling:
         known = fit_known(taught, options)
         same = [i for i, gpu in enumerate(taught.gpus) if are_siblings(load_gpu(gpu).file.arch, architecture)]
         figures = np.array([taught.hardware[np.flatnonzero(taught.gpu == i)[0]] for i in same])
         nearest = figures[np.abs(figures - asked.hardware[0]).sum(axis=1).argmin()]
+        is_near = is_nearly_the_same(nearest, asked.hardware[0])
         siblings = known.predict(
             np.hstack([asked.features, np.broadcast_to(nearest, (len(asked), len(nearest)))])
         )
@@ -362,14 +366,18 @@ def _leave_out_gpus(
         np.array([names.index(asked.gpus[i]) for i in asked.gpu], dtype=np.int64),
         tuple(correction.predict(asked.features) for correction in corrections),
         siblings,
+        is_near,
     )
 
 
-def _choose_transfer(errors: Sequence[_TransferErrors]) -> tuple[_Choice, bool]:
-    """Return the correction with the least mean error over what was left out, and whether siblings help."""
+def _choose_transfer(errors: Sequence[_TransferErrors], siblings_are_unseen: bool) -> tuple[_Choice, bool]:
+    """Return the correction with the least mean error over what was left out, and whether siblings help.
+
+    siblings_are_unseen: GPUs with siblings among those that taught choose too.
+    """
     if not errors:
         return _Choice(2, 0.5), True
-    judges = [e for e in errors if not e.is_sibling] or errors
+    judges = [e for e in errors if siblings_are_unseen or not e.is_sibling] or errors
     candidates = [_Choice(0, 0.0)]
     candidates += [
         _Choice(learner, share) for learner in range(len(errors[0].predicted)) for share in _SHARES
@@ -381,12 +389,13 @@ def _choose_transfer(errors: Sequence[_TransferErrors]) -> tuple[_Choice, bool]:
         )
 
     best = min(candidates, key=compute_mean_error)
+    far = [e for e in errors if not e.is_near]
     of_siblings = [
         (
             _mean_error(e.log_ratio - e.siblings),
             _mean_error(e.log_ratio - best.share * e.predicted[best.learner]),
         )
-        for e in errors
+        for e in far
         if e.siblings is not None
     ]
     return best, not of_siblings or sum(a for a, _ in of_siblings) <= sum(b for _, b in of_siblings)

@@ -117,12 +117,13 @@ def learn_category(
     """
     gpus = sorted({part.gpu for part in measured})
     rows = collect_rows(measured, category)
-    held_out = assign_folds(rows.shape_keys, 5, options.seed) == 0
-    known = compute_log_errors(rows, held_out, options) if held_out.any() else np.zeros(0)
-    unseen = {
-        gpu: compute_log_errors(rows, rows.gpu == i, options) for i, gpu in enumerate(gpus) if len(gpus) > 1
-    }
-    known_interval = find_residual_interval(known)
+    left_out = {"shapes": assign_folds(rows.shape_keys, 5, options.seed) == 0}
+    left_out |= {gpu: rows.gpu == i for i, gpu in enumerate(gpus) if len(gpus) > 1}
+    if options.target == "ceiling":  # has no error: most rows lie below it
+        left_out = {}
+    errors = {what: compute_log_errors(rows, mask, options) for what, mask in left_out.items() if mask.any()}
+    known_interval = find_residual_interval(errors.get("shapes", np.zeros(1)))
+    unseen = [error for what, error in errors.items() if what != "shapes"]
     card = SynperfCard(
         category=category,
         target=options.target,
@@ -134,10 +135,8 @@ def learn_category(
         taught=tuple(gpus),
         n_rows=len(rows),
         known_interval=known_interval,
-        unseen_interval=find_residual_interval(np.concatenate(list(unseen.values())))
-        if unseen
-        else known_interval,
-        left_out=tuple(_summarize(what, errors) for what, errors in {"shapes": known, **unseen}.items()),
+        unseen_interval=find_residual_interval(np.concatenate(unseen)) if unseen else known_interval,
+        left_out=tuple(_summarize(what, error) for what, error in errors.items()),
     )
     return SynperfWeights(card, learn_network(rows, options))
 

@@ -12,6 +12,7 @@ What remains is the interval of the model's residuals without their levels, wide
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -19,10 +20,12 @@ import tomli
 from msgspec import Struct
 
 from analyzer.files import read_file, write_file
-from analyzer.models.model_result import ModelResult
-from analyzer.models.operators.interface import OperatorPrediction
-from analyzer.operators.batches import Column
 from analyzer.text.errors import InputError
+
+if TYPE_CHECKING:  # `analyze` needs levels, and none of the operators' modules
+    from analyzer.models.model_result import ModelResult
+    from analyzer.models.operators.interface import OperatorPrediction
+    from analyzer.operators.batches import Column
 
 CALIBRATION_SCHEMA = "warplens/calibration/1"
 _LEVEL_SPREAD = 0.25  # standard deviation of levels of GPUs that taught nothing, in log time
@@ -57,7 +60,7 @@ class Calibration(Struct, frozen=True, forbid_unknown_fields=True):
         return next((each for each in self.level if each.model == model and gpu == self.gpu), None)
 
 
-def fit_level(model: str, log_ratios: Column) -> Level:
+def fit_level(model: str, log_ratios: "Column") -> Level:
     """Return the level that log(measured / predicted) of a few rows shows."""
     n_rows = len(log_ratios)
     spread = max(float(np.std(log_ratios, ddof=1)) if n_rows > 1 else 0.1, _LEAST_ROW_SPREAD)
@@ -66,8 +69,8 @@ def fit_level(model: str, log_ratios: Column) -> Level:
 
 
 def apply_calibration(
-    calibration: Calibration | None, found: OperatorPrediction, gpu: str
-) -> OperatorPrediction:
+    calibration: Calibration | None, found: "OperatorPrediction", gpu: str
+) -> "OperatorPrediction":
     """Return a prediction with the level of its GPU, as it is if nothing was measured there."""
     level = calibration.find_level(found.level_name, gpu) if calibration else None
     if level is None:
@@ -90,14 +93,14 @@ def apply_calibration(
     )
 
 
-def apply_to_kernel(calibration: Calibration, result: ModelResult) -> ModelResult:
+def apply_to_kernel(calibration: Calibration | None, result: "ModelResult") -> "ModelResult":
     """Return a model's result with its times moved by the level of its GPU; the interval moves along.
 
     The cycles stay: they are at the clock that the report names, and the level may be one of the clock.
     """
     prediction = result.prediction
-    level = calibration.find_level(prediction.model, prediction.gpu)
-    if level is None:
+    level = calibration.find_level(prediction.model, prediction.gpu) if calibration else None
+    if calibration is None or level is None:
         return result
     factor = calibration.find_factor(prediction.model, prediction.gpu)
     moved = msgspec.structs.replace(
@@ -147,7 +150,7 @@ def format_calibration(calibration: Calibration) -> str:
     return "\n".join(lines) + "\n"
 
 
-def list_levels(models: Sequence[str], log_ratios: Column) -> tuple[Level, ...]:
+def list_levels(models: Sequence[str], log_ratios: "Column") -> tuple[Level, ...]:
     """Return a level for each model and set of weights among the rows."""
     names = np.array(models)
     return tuple(fit_level(name, log_ratios[names == name]) for name in dict.fromkeys(models))

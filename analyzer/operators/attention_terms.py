@@ -45,6 +45,7 @@ _WARP_MMA_SHARE = {"sm_90": 0.625, "sm_100": 0.25, "sm_103": 0.25}
 # An L2 in two halves keeps lines that SMs of both sides read twice.
 _HALVED_L2 = frozenset({"sm_80", "sm_90", "sm_100", "sm_103"})
 WHOLE_CACHE_SHARE = 0.98  # of an undivided L2 that holds a working set (SGLang's decodes on L40S up to 96 MB)
+_TENSOR_MEMORY = frozenset({"sm_100", "sm_103"})  # have tcgen05
 _FASTER_EXPONENTIALS = {"sm_103": 2.0}  # B300 doubles the special-function units' exponentials
 
 
@@ -68,25 +69,23 @@ class AttentionWork(Struct, frozen=True):
     key_bytes: Column  # of one key and its value, of one KV head
     query_bytes: Column  # of one query and its output, of one head
     appends: Column  # 1 where kernels before the attention write the new keys into the cache
+    issue_share: Column  # of a task's fixed issue; 1 but for a framework's decodes of one head per task
     slow_steps: Column  # 1 where a task loads each tile of 128 elements only once the last one is done
 
 
 PARAMETERS = (
-    FittedParameter("launch_us", 2.5, 1.0, 15.0),
+    FittedParameter("launch_cycles", 6000.0, 2000.0, 30000.0),
     FittedParameter("task_cycles", 4000.0, 1000.0, 8000.0),  # before and after a task's first and last step
-    FittedParameter(
-        "issue_cycles", 4500.0, 500.0, 10000.0
-    ),  # of its SM that each task of dimension 128 occupies
-    FittedParameter(
-        "packed_issue_cycles", 4500.0, 500.0, 16000.0
-    ),  # the same, of a task with at most 64 rows
-    FittedParameter("small_step_cycles", 1000.0, 300.0, 3000.0),  # latency of a step with a tile of 16 rows
-    FittedParameter("wide_step_cycles", 100.0, 20.0, 1500.0),
-    FittedParameter("slow_step_cycles", 6000.0, 500.0, 20000.0),  # latency on top, without prefetch
+    # cycles of its SM that each task occupies beside its steps, at 128 elements of a head:
+    FittedParameter("issue_cycles", 4500.0, 500.0, 20000.0),  # tiles of 128 rows
+    FittedParameter("packed_issue_cycles", 4500.0, 500.0, 16000.0),  # packed tiles of 16 or 64 rows
+    FittedParameter("tensor_memory_issue_cycles", 4500.0, 500.0, 16000.0),  # the same, by tcgen05
+    # latency of a step:
+    FittedParameter("small_step_cycles", 1000.0, 300.0, 3000.0),  # of 16 rows
+    FittedParameter("wide_step_cycles", 100.0, 20.0, 1500.0),  # of 64 rows and more
+    FittedParameter("slow_step_cycles", 6000.0, 500.0, 20000.0),  # on top, without prefetch
     FittedParameter("lone_factor", 1.7, 0.6, 2.2),  # a lone task's step over its share of a full SM's
-    FittedParameter(
-        "tail_share", 0.35, 0.0, 0.7
-    ),  # of the longest task, for which SMs wait on average at the end
+    FittedParameter("tail_share", 0.35, 0.0, 0.7),  # of the longest task, for which SMs wait at the end
     FittedParameter("balance_exponent", 5.0, 2.0, 8.0),
     FittedParameter("overlap_exponent", 2.2, 1.2, 5.0),
     FittedParameter("tensor_share", 0.95, 0.5, 1.0),
@@ -100,7 +99,7 @@ PARAMETERS = (
     FittedParameter("merge_cycles", 5500.0, 1000.0, 12000.0),
     FittedParameter("merge_chunk_cycles", 30.0, 2.0, 100.0),
     FittedParameter("merge_row_cycles", 150.0, 10.0, 400.0),  # of its SM, for each partial row
-    FittedParameter("append_us", 2.0, 0.1, 10.0),
+    FittedParameter("append_cycles", 4000.0, 200.0, 20000.0),
     FittedParameter("append_passes", 1.5, 0.2, 6.0),  # over the new queries, keys and values
 )
 TERM_NAMES = ("launch", "busy", "chain", "dram", "l2", "merge", "append")
@@ -132,7 +131,7 @@ def compute_reference(
     )
     merge = np.where(merges, merge_cycles * us_per_cycle, 0.0)
     append = _compute_append_us(work, hardware, parameters)
-    launch = np.full(len(work.heads), parameters["launch_us"])
+    launch = np.full(len(work.heads), parameters["launch_cycles"] * us_per_cycle)
     p, b = parameters["overlap_exponent"], parameters["balance_exponent"]
     late = np.clip((plan.tasks / (CTAS_PER_SM * hardware.sm_count) - 1.0) / LATE_WAVES, 0.0, 1.0)
     even = busy + parameters["tail_share"] * late * chain
@@ -177,12 +176,24 @@ def _compute_math_us(
         for rate in rates
     )
     latency = np.where(plan.tile_q <= 16.0, parameters["small_step_cycles"], parameters["wide_step_cycles"])
-    issue = np.where(plan.tile_q <= 64.0, parameters["packed_issue_cycles"], parameters["issue_cycles"])
-    issue = issue * (0.5 + 0.5 * work.flops_per_pair / _USUAL_FLOPS_PER_PAIR)
+    issue = _find_issue_cycles(work, hardware, parameters)
     latency = latency + work.slow_steps * parameters["slow_step_cycles"]
     busy = (plan.steps * step + plan.tasks * issue) / hardware.sm_count
     chain = plan.longest_steps * (lone_step * parameters["lone_factor"] + latency) + parameters["task_cycles"]
     return busy / hardware.boost_mhz, chain / hardware.boost_mhz
+
+
+def _find_issue_cycles(work: AttentionWork, hardware: OperatorHardware, parameters: Parameters) -> Column:
+    """Return the cycles of its SM that each task takes beside its steps, at its beginning and end."""
+    uses_tensor_memory = (
+        work.instruction is MatrixInstruction.WIDEST and hardware.architecture in _TENSOR_MEMORY
+    )
+    packed = parameters["tensor_memory_issue_cycles" if uses_tensor_memory else "packed_issue_cycles"]
+    tile_share = np.where(work.appends > 0.0, (work.plan.tile_q / 128.0) ** 1.5, 1.0)
+    is_packed = (work.plan.tile_q <= 64.0) & (work.appends == 0.0)
+    cycles = np.where(is_packed, packed, parameters["issue_cycles"] * tile_share)
+    dimension_share = 0.5 + 0.5 * work.flops_per_pair / _USUAL_FLOPS_PER_PAIR
+    return np.asarray(cycles * work.issue_share * dimension_share)
 
 
 def _sum_unique_bytes(work: AttentionWork) -> Column:
@@ -201,4 +212,4 @@ def _compute_append_us(work: AttentionWork, hardware: OperatorHardware, paramete
     moved = 2.0 * parameters["append_passes"] * new
     missed = moved / (moved + hardware.l2_bytes)
     rate = missed / hardware.dram_gbps + (1.0 - missed) / hardware.l2_gbps
-    return work.appends * (parameters["append_us"] + moved * rate * 1e-3)
+    return work.appends * (parameters["append_cycles"] / hardware.boost_mhz + moved * rate * 1e-3)

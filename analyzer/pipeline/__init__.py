@@ -7,8 +7,8 @@
 """
 
 from analyzer.pipeline.analysis import analyze, analyze_programs
-from analyzer.pipeline.kernel_analyzer import Options
 from analyzer.pipeline.loaded_program import LoadedKernel, Program, load, load_all
+from analyzer.pipeline.options import Options
 from analyzer.pipeline.python_launch import Launch
 from analyzer.pipeline.trace_matching import attach_traces
 

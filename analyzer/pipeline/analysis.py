@@ -10,9 +10,9 @@ from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_selection import find_gpus, find_typical_gpus
 from analyzer.ir.launch import Launch as CheckedLaunch
 from analyzer.models.portability import find_best_kernel_indices
-from analyzer.pipeline.kernel_analyzer import Options
 from analyzer.pipeline.kernel_tasks import KernelTask, KernelTaskRunner
 from analyzer.pipeline.loaded_program import LoadedKernel, Program, find_kernels, load_all
+from analyzer.pipeline.options import Options
 from analyzer.pipeline.python_launch import Launch
 from analyzer.report.analyze_schema import ANALYZE_SCHEMA, KernelReport, Report
 from analyzer.report.input_entries import (

@@ -1,63 +1,41 @@
 """Analysis of one kernel on any number of GPUs: counts, demand, predictions."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from analyzer.advice.findings import find_advice
 from analyzer.demand.opcode_costs import OpcodeCosts, build_opcode_costs
 from analyzer.demand.register_count import add_register_count
 from analyzer.execution.machine.budget import DEFAULT_STEP_LIMIT
-from analyzer.execution.profile.branch_rules import BranchTakenRule
 from analyzer.execution.profile.cta_boxes import CtaBox
 from analyzer.execution.profile.provenance import Provenance
 from analyzer.execution.profile.work_assumption import WorkAssumption
 from analyzer.execution.static_counts.block_counts import TripCountRule, count_block_executions
 from analyzer.execution.static_counts.profile_counts import make_block_counts
 from analyzer.hardware.gpu import Gpu
-from analyzer.ir.launch import Dim3, Launch, LaunchTable
+from analyzer.ir.launch import Dim3, Launch
 from analyzer.ir.module import Kernel
 from analyzer.models.loop_bounds import compute_loop_bounds
 from analyzer.models.model_result import ModelResult
 from analyzer.models.portability import is_native
-from analyzer.models.registry import choose_comparison_model, choose_default_model, find_model
 from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
 from analyzer.pipeline.loaded_program import LoadedKernel
+from analyzer.pipeline.model_runs import run_models
+from analyzer.pipeline.options import Options
 from analyzer.pipeline.unknown_ranges import UnknownRange, find_unknown_range
 from analyzer.report.kernel_analysis import GpuResult, KernelAnalysis
 from analyzer.text.demangling import demangle
 from analyzer.text.progress import StepProgress
 
-if TYPE_CHECKING:  # loaded where they are wanted: execution for a known launch
-    from analyzer.models.calibration import Calibration
+if TYPE_CHECKING:  # execution is loaded where a launch is known
     from analyzer.pipeline.launch_execution import ExecutedLaunch
     from analyzer.traffic.cache_experiment import CacheExperiment
 
 _MIN_STEPS_PER_KERNEL = 200
 _EXTREME_BUDGET_DIVISOR = 10  # part of a kernel's steps for each end of its interval
-
-
-class Options(Struct, frozen=True, kw_only=True):
-    """Options of an analysis."""
-
-    kernels: tuple[str, ...] = ()  # globs or parts of names; all kernels where empty
-    trip_rules: tuple[TripCountRule, ...] = ()
-    launch: Launch = field(default_factory=Launch)
-    launch_table: LaunchTable | None = None  # goes before `launch` for the kernels that it names
-    branch_rules: tuple[BranchTakenRule, ...] = ()
-    listing: bool = False  # report every instruction
-    min_coverage: float = 0.0  # least share of instructions with known opcodes, else GateError
-    models: tuple[str, ...] = ()  # the first one for loops, listing and advice; the default where empty
-    advice: bool = False  # ask the first model again for each rule of advice that applies
-    advice_rules: tuple[str, ...] = ()  # rules to look at; all where empty
-    explain: bool = False  # run a second model where only one is named, so that they can be compared
-    step_limit: int | None = None  # of each kernel's abstract execution; None: a few seconds for all kernels
-    calibration: "Calibration | None" = None  # levels of GPUs, of `warplens calibrate`
-    # Processes that share the kernels of large inputs. They are forks, and forks of a program that has
-    # threads may deadlock: more than one only if the caller has none.
-    jobs: int = 1
 
 
 class KernelAnalyzer:
@@ -201,13 +179,8 @@ class KernelAnalyzer:
         model_input = bind_to_gpu(counted, gpu, costs)
         found: list[ModelResult | None] = [None]
         if not isinstance(model_input, Refusal):
-            results = [find_model(name)(model_input) for name in choose_models(self.options, counted.launch)]
-            found = [
-                calibrate_result(
-                    self.options, one if unknown_range is None else unknown_range.widen(one, gpu, costs)
-                )
-                for one in results
-            ]
+            widen = None if unknown_range is None else partial(unknown_range.widen, gpu=gpu, costs=costs)
+            found = list(run_models(model_input, counted.launch, self.options, widen))
         return tuple(
             GpuResult(
                 gpu=gpu.key,
@@ -223,21 +196,6 @@ class KernelAnalyzer:
         if gpu.arch is not None and gpu.key not in self._costs_by_gpu:
             self._costs_by_gpu[gpu.key] = build_opcode_costs(kernel.form_table, gpu, gpu.arch)
         return self._costs_by_gpu.get(gpu.key)
-
-
-def calibrate_result(options: Options, result: ModelResult) -> ModelResult:
-    """Return a result with the level of its GPU, as it is where nothing was measured there."""
-    if options.calibration is None:
-        return result
-    from analyzer.models.calibration import apply_to_kernel
-
-    return apply_to_kernel(options.calibration, result)
-
-
-def choose_models(options: Options, launch: Launch) -> tuple[str, ...]:
-    """Return the names of the models to run."""
-    names = options.models or (choose_default_model(is_launch_known=launch.has_dimensions),)
-    return names if len(names) > 1 or not options.explain else (*names, choose_comparison_model(names[0]))
 
 
 def find_launches(kernel: Kernel, options: Options) -> tuple[Launch, ...]:

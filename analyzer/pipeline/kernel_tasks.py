@@ -10,8 +10,9 @@ import msgspec
 
 from analyzer.execution.static_counts.block_counts import TripCountRule
 from analyzer.hardware.gpu import Gpu
-from analyzer.pipeline.kernel_analyzer import KernelAnalyzer, Options
+from analyzer.pipeline.kernel_analyzer import KernelAnalyzer
 from analyzer.pipeline.loaded_program import LoadedKernel
+from analyzer.pipeline.options import Options
 from analyzer.report.analyze_schema import KernelReport
 from analyzer.report.kernel_entries import make_kernel_report
 from analyzer.text.progress import ProgressCallback, StepProgress, ignore_progress

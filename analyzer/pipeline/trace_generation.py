@@ -16,8 +16,9 @@ from analyzer.execution.traces.trace_recorder import TraceRecorder, make_trace_h
 from analyzer.flow.missing_code import format_missing_code
 from analyzer.ir.trace import Trace
 from analyzer.pipeline.analysis import choose_kernels
-from analyzer.pipeline.kernel_analyzer import Options, find_launches
+from analyzer.pipeline.kernel_analyzer import find_launches
 from analyzer.pipeline.loaded_program import LoadedKernel, Program
+from analyzer.pipeline.options import Options
 from analyzer.text.errors import UsageError
 from analyzer.text.kernel_names import list_names_for_people
 

@@ -17,6 +17,7 @@ from analyzer.hardware.parameter_edits import (
     with_settings,
 )
 from analyzer.ir.launch import Launch as CheckedLaunch
+from analyzer.models.calibration import apply_to_kernel
 from analyzer.models.elasticity import (
     Elasticities,
     TimePredictor,
@@ -28,8 +29,9 @@ from analyzer.models.portability import is_native
 from analyzer.models.registry import choose_default_model, choose_edited_gpu_model, find_model
 from analyzer.pipeline.analysis import choose_kernels, with_launch
 from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
-from analyzer.pipeline.kernel_analyzer import KernelAnalyzer, Options, calibrate_result
+from analyzer.pipeline.kernel_analyzer import KernelAnalyzer
 from analyzer.pipeline.loaded_program import Program, load_all
+from analyzer.pipeline.options import Options
 from analyzer.pipeline.python_launch import Launch
 from analyzer.report.analyze_schema import PredictionEntry
 from analyzer.report.kernel_entries import make_prediction_entry
@@ -197,5 +199,5 @@ def _make_prediction_entry(
     result: ModelResult, counted: CountedLaunch, gpu: Gpu, options: Options
 ) -> PredictionEntry:
     return make_prediction_entry(
-        calibrate_result(options, result), transferred=not is_native(counted.loaded.kernel, gpu)
+        apply_to_kernel(options.calibration, result), transferred=not is_native(counted.loaded.kernel, gpu)
     )

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from operator_data.pipeweave_moe import make_shape_keys
 
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.operators.batches import MoeBatch
 from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.measured import MeasuredBatch, Timing
 from analyzer.operators.names import DataType, MoeProduct, Operator
+from operator_data.pipeweave_moe import make_shape_keys
 
 DATASET = "aiconfigurator moe"
 GPU_KEYS = {

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.learning.corrections import learn_weights
@@ -12,7 +13,7 @@ from analyzer.models.learned.weights import load_weights, save_weights
 from analyzer.models.operators.ours import predict_with_weights
 from analyzer.operators.batches import RowwiseBatch
 from analyzer.operators.family import FittedParameter, OperatorFamily, ReferenceTerms
-from analyzer.operators.hardware_figures import read_operator_hardware
+from analyzer.operators.hardware_figures import compute_hardware_features, read_operator_hardware
 from analyzer.operators.measured import MeasuredBatch, Timing
 from analyzer.operators.names import DataType, Operator
 
@@ -93,6 +94,17 @@ def test_times_of_known_and_other_gpus_follow_the_law(learned, gpu, situation):
     assert error.mean() < 0.035
     covered = np.mean((asked.time_us >= found.low_us) & (asked.time_us <= found.high_us))
     assert 0.65 <= covered <= 0.95
+
+
+@pytest.mark.parametrize(
+    ("gpu", "takes_known"),
+    [("h100-sxm", True), ("h800-sxm", True), ("h200-sxm", True), ("h100-pcie", False), ("b200", False)],
+)
+def test_gpus_with_nearly_the_same_figures_take_each_others_correction(learned, gpu, takes_known):
+    weights = replace(learned.weights, takes_siblings_correction=False)
+    hardware = read_operator_hardware(load_gpu(gpu))
+    figures = compute_hardware_features(hardware)
+    assert weights.takes_known_correction(gpu, hardware.architecture, figures) is takes_known
 
 
 def test_rows_far_from_those_that_taught_are_out_of_range(learned):

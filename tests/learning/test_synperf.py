@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.learning.synperf import SynperfOptions, SynperfRows, learn_category, learn_network
-from analyzer.models.operators.synperf import load_synperf, save_synperf
+from analyzer.models.operators.synperf import load_synperf, measure_gap_with_ceiling, save_synperf
 from analyzer.operators.batches import RowwiseBatch
 from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.measured import MeasuredBatch, Timing
@@ -16,7 +17,7 @@ from analyzer.operators.synperf_features import KernelCategory
 from analyzer.text.errors import UsageError
 
 torch = pytest.importorskip("torch")
-FAST = SynperfOptions(epochs=15, batch_rows=32)
+FAST = SynperfOptions(epochs=25, batch_rows=32)
 
 
 def make_rows(n: int, noise: float) -> SynperfRows:
@@ -27,11 +28,11 @@ def make_rows(n: int, noise: float) -> SynperfRows:
 
 
 def test_network_learns_an_efficiency_and_ceiling_lies_above_it() -> None:
-    rows = make_rows(500, noise=0.0)
+    rows = make_rows(400, noise=0.0)
     found = learn_network(rows, FAST).predict(rows.features)
     assert np.mean(np.abs(found / rows.efficiency - 1)) < 0.1
-    noisy = make_rows(500, noise=0.6)
-    ceiling = learn_network(noisy, SynperfOptions(target="ceiling", epochs=20, batch_rows=32)).predict(
+    noisy = make_rows(400, noise=0.6)
+    ceiling = learn_network(noisy, SynperfOptions(target="ceiling", epochs=25, batch_rows=32)).predict(
         noisy.features
     )
     assert 0.65 < np.mean(noisy.efficiency < ceiling) < 0.95
@@ -67,6 +68,21 @@ def test_a_category_is_learned_kept_and_read_again(tmp_path: Path) -> None:
     features = np.array([weights.card.feature_low, weights.card.feature_high])
     np.testing.assert_array_equal(again.network.predict(features), weights.network.predict(features))
     assert path.stat().st_size < 1 << 20
+
+
+def test_rows_far_below_the_ceiling_underperform() -> None:
+    measured = [make_measured("a40", 200)]
+    ceiling = learn_category(
+        measured, KernelCategory.SILU_MUL, msgspec.structs.replace(FAST, target="ceiling")
+    )
+    assert ceiling.card.target == "ceiling"
+    assert ceiling.card.left_out == ()
+    gpu, batch, time_us = load_gpu("a40"), measured[0].batch, measured[0].time_us
+    usual = measure_gap_with_ceiling(ceiling, batch, gpu, time_us)
+    np.testing.assert_allclose(usual.gap, usual.ceiling - usual.efficiency)
+    slow = measure_gap_with_ceiling(ceiling, batch, gpu, 4.0 * time_us)
+    assert slow.underperforms.sum() > usual.underperforms.sum()
+    assert (slow.underperforms == (slow.gap > 0.1)).all()
 
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from analyzer import analyze
 from analyzer.execution.binding.argument_parser import parse_argument
 from analyzer.ir.launch import Dim3, Launch
-from analyzer.pipeline.kernel_analyzer import Options
+from analyzer.pipeline.options import Options
 from analyzer.render.terminal import print_report
 from analyzer.report.analyze_schema import KernelReport, Report
 

@@ -7,7 +7,7 @@ import pytest
 from analyzer import analyze
 from analyzer.execution.binding.argument_parser import parse_argument
 from analyzer.ir.launch import Dim3, Launch
-from analyzer.pipeline.kernel_analyzer import Options
+from analyzer.pipeline.options import Options
 from analyzer.report.analyze_schema import Report
 from analyzer.text.errors import WarplensError
 

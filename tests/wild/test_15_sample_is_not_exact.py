@@ -9,9 +9,9 @@ from analyzer.execution.binding.argument_parser import parse_argument
 from analyzer.execution.profile.execution_profile import ExecutionProfile
 from analyzer.execution.profile.provenance import Provenance
 from analyzer.ir.launch import Dim3, Launch
-from analyzer.pipeline.kernel_analyzer import Options
 from analyzer.pipeline.launch_execution import execute_kernel
 from analyzer.pipeline.loaded_program import load
+from analyzer.pipeline.options import Options
 from analyzer.render.count_provenance import make_counts_line
 
 FOLDER = Path(__file__).parent / "15-sample"

@@ -1,8 +1,8 @@
 """Launches of many kernels, read from a JSON file.
 
 `{"kernels": {"GLOB": {"grid": [..], "block": [..], "cluster": [..], "dynamic_shared_bytes": n,
-"clock_mhz": n, "l2_is_cold": false, "timing": "kernel", "arguments": {"WHICH": VALUE}}}}`; several launches of a kernel are a
-list.
+"clock_mhz": n, "l2_is_cold": false, "timing": "kernel", "arguments": {"WHICH": VALUE}}}}`; several launches
+of a kernel are a list.
 """
 
 import re

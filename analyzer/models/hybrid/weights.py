@@ -3,8 +3,8 @@
 A correction is used only near what taught it. Two launches are as far apart as the share of cycles that their
 CPI stacks have in different stalls (0 to 1). In order of what taught nearby:
 
-    known    several launches on this GPU: their correction, which sees hardware figures too
-    unseen   several launches on other GPUs: a correction by dimensionless numbers, shrunk towards `sm`
+    known    several launches on this GPU, and more around them: their correction, which sees hardware figures
+    unseen   the same on at least two other GPUs: a correction by dimensionless numbers, shrunk towards `sm`
     none     too few: no correction
 
 Invariant: the intervals come from launches that were left out in just that way, by problem or by GPU.
@@ -45,14 +45,19 @@ class TaughtLaunches(Struct, frozen=True):
     gpus: tuple[str, ...]
     reach: float  # distance up to which a launch teaches another one
     n_needed: int  # launches within reach from which there is a correction
+    n_around: int  # launches within twice the reach that it needs, too
 
     def find_situation(self, features: Row, gpu: str) -> Situation | None:
         """Return what taught near a launch on a GPU; None: too little."""
         distance = np.abs(self.stacks - features[: len(STALLS)]).sum(axis=1) / 2.0
-        is_near = distance <= self.reach
-        if gpu in self.gpus and is_near[self.gpu == self.gpus.index(gpu)].sum() >= self.n_needed:
+        if gpu in self.gpus and self._is_enough(distance[self.gpu == self.gpus.index(gpu)]):
             return Situation.KNOWN
-        return Situation.UNSEEN if is_near.sum() >= self.n_needed else None
+        n_gpus = len(np.unique(self.gpu[distance <= self.reach]))
+        return Situation.UNSEEN if n_gpus > 1 and self._is_enough(distance) else None
+
+    def _is_enough(self, distance: NDArray[np.float64]) -> bool:
+        near, around = (distance <= self.reach).sum(), (distance <= 2.0 * self.reach).sum()
+        return bool(near >= self.n_needed and around >= self.n_around)
 
 
 class HybridWeights(Struct, frozen=True):
@@ -75,6 +80,7 @@ class _Header(Struct, frozen=True):
     gpus: tuple[str, ...]
     reach: float
     n_needed: int
+    n_around: int
 
 
 @cache
@@ -93,7 +99,7 @@ def load_hybrid_weights(path: Path | None = None) -> HybridWeights:
             unseen=read_correction(header.unseen, "unseen", arrays),
             intervals=header.intervals,
             taught=TaughtLaunches(
-                arrays["stacks"], arrays["gpu"], header.gpus, header.reach, header.n_needed
+                arrays["stacks"], arrays["gpu"], header.gpus, header.reach, header.n_needed, header.n_around
             ),
         )
     except (msgspec.DecodeError, KeyError) as error:
@@ -114,5 +120,6 @@ def save_hybrid_weights(weights: HybridWeights, path: Path) -> None:
         gpus=taught.gpus,
         reach=taught.reach,
         n_needed=taught.n_needed,
+        n_around=taught.n_around,
     )
     save_arrays(arrays, {_HEADER: msgspec.json.encode(header).decode()}, path)

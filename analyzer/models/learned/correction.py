@@ -48,6 +48,15 @@ def are_siblings(architecture: str, other: str) -> bool:
     return find_architecture_family(architecture) == find_architecture_family(other)
 
 
+def is_nearly_the_same(figures: Column, other: Column | tuple[float, ...]) -> bool:
+    """Return whether two GPUs' figures (in log2) differ by less than a factor of two, all together.
+
+    An H100 is to an H800 what another H800 would be, and an H200 differs in memory alone; an H20 has a
+    seventh of their tensor rate, and says little of them.
+    """
+    return float(np.abs(figures - np.array(other)).sum()) < 1.0
+
+
 class Correction(Struct, frozen=True):
     """The mean of its learners, times a share: 0 leaves the reference as it is."""
 
@@ -99,7 +108,8 @@ class LearnedWeights(Struct, frozen=True):
     feature_high: tuple[float, ...]
     known: Correction
     unseen: Correction
-    takes_siblings_correction: bool  # in situation SIBLING: the nearest one's, else the transferred one
+    # of a sibling: the nearest one's, else the transferred one unless the figures are nearly the same
+    takes_siblings_correction: bool
     intervals: Mapping[Situation, ResidualInterval]
     # of residuals from which the level of their GPU (the median) is taken: what remains after a calibration
     leveled: ResidualInterval
@@ -121,6 +131,14 @@ class LearnedWeights(Struct, frozen=True):
         return min(
             candidates or self.taught, key=lambda t: float(np.abs(np.array(t.hardware) - target).sum())
         )
+
+    def takes_known_correction(self, gpu: str, architecture: str, hardware: tuple[float, ...]) -> bool:
+        """Return whether a GPU is corrected as one that taught: itself, or a sibling."""
+        situation = self.find_situation(gpu, architecture)
+        if situation is not Situation.SIBLING:
+            return situation is Situation.KNOWN
+        nearest = self.find_nearest(gpu, architecture, hardware)
+        return self.takes_siblings_correction or is_nearly_the_same(np.array(nearest.hardware), hardware)
 
     def is_in_range(self, features: Rows) -> NDArray[np.bool_]:
         """Return for each row whether no feature lies beyond those that taught by a tenth of their range."""

@@ -31,6 +31,8 @@ class NeuSightWeights(Struct, frozen=True):
     gpus: tuple[str, ...]  # whose rows taught
     n_rows: int
     dataset: str
+    # 80 % of log(measured / predicted) over the rows that taught: ours, for the paper has no intervals
+    log_interval: tuple[float, float] = (0.0, 0.0)
 
 
 class _Header(Struct, frozen=True):
@@ -41,6 +43,7 @@ class _Header(Struct, frozen=True):
     gpus: tuple[str, ...]
     n_rows: int
     dataset: str
+    log_interval: tuple[float, float]
 
 
 def name_weights(family: NeuSightFamily, form: NeuSightForm) -> str:
@@ -67,6 +70,7 @@ def load_neusight(path: Path) -> NeuSightWeights:
             gpus=header.gpus,
             n_rows=header.n_rows,
             dataset=header.dataset,
+            log_interval=header.log_interval,
         )
     except (msgspec.DecodeError, KeyError) as error:
         raise UsageError(
@@ -85,6 +89,7 @@ def save_neusight(weights: NeuSightWeights, path: Path) -> None:
         gpus=weights.gpus,
         n_rows=weights.n_rows,
         dataset=weights.dataset,
+        log_interval=weights.log_interval,
     )
     arrays: dict[str, NDArray[Any]] = {
         "inputs": np.stack([network.low, network.high, network.mean, network.deviation]).astype(np.float32)

@@ -14,7 +14,8 @@ standardized (plain ratios learn far worse: 32 % for 22 % on the authors' batche
 at the range that taught, and SMs and peaks of `hwdb` (the paper gives P4 40 SMs; the chip has 20).
 The authors' code sees four of the five inputs and learns by the symmetric percentage error:
 `NeuSightForm.CODE`. It learned from FP32 rows timed between CUDA events, with the host's launch in them;
-other data types take their own peak and bytes. The model has no intervals.
+other data types take their own peak and bytes. Intervals are ours: residuals of the rows that taught, wider
+by an assumed level on GPUs that taught nothing.
 """
 
 import numpy as np
@@ -45,6 +46,8 @@ from analyzer.operators.work import count_work
 
 NAME = "neusight"
 _TIMING = "interval"
+_UNSEEN_LEVEL = 0.25  # assumed, in log time
+_ASSUMED_INTERVAL = (-0.7, 0.7)  # half to twice the time
 # Of an NVLink's peak in one direction: 222 of 300 GB/s by all-reduces of 512 MiB among 8 A100 (NCCL 2.27).
 _LINK_UTILIZATION = 0.74
 _PCIE_GBPS = 32.0  # one direction of 4.0 x16, where a GPU has no NVLink
@@ -55,16 +58,22 @@ def predict(batch: OperatorBatch, gpu: Gpu, form: NeuSightForm = NeuSightForm.PA
     hardware = read_operator_hardware(gpu)
     if isinstance(batch, CollectiveBatch):
         time_us = predict_ring_us(batch, _find_link_gbps(gpu), _LINK_UTILIZATION)
-        return _make_prediction(time_us, "traffic of a ring at the link's utilization on A100", False)
+        return _make_prediction(
+            time_us, "traffic of a ring at A100's link utilization; interval assumed", False
+        )
     family = find_neusight_family(batch)
     weights = load_shipped_neusight(family, form) if family else None
     if weights is None or not isinstance(batch, ProductBatch | RowwiseBatch | ElementwiseBatch):
         return _make_prediction(
-            predict_memory_bound_us(batch, hardware), "bytes at the datasheet's bandwidth", False
+            predict_memory_bound_us(batch, hardware),
+            "bytes at the datasheet's bandwidth; interval assumed",
+            False,
         )
+    widening = 0.0 if gpu.key in weights.gpus else _UNSEEN_LEVEL
+    low, high = weights.log_interval
     basis = f"learned on {weights.n_rows:,} FP32 rows of {', '.join(weights.gpus)} ({weights.dataset})"
     time_us = predict_neusight_us(batch, hardware, weights)
-    return _make_prediction(time_us, basis, batch.dtype is DataType.FP32)
+    return _make_prediction(time_us, basis, batch.dtype is DataType.FP32, (low - widening, high + widening))
 
 
 def predict_neusight_us(batch: TiledBatch, hardware: OperatorHardware, weights: NeuSightWeights) -> Column:
@@ -105,13 +114,14 @@ def _find_link_gbps(gpu: Gpu) -> float:
     return 0.5 * link.nvlink_gbps.value
 
 
-def _make_prediction(time_us: Column, basis: str, in_range: bool) -> OperatorPrediction:
+def _make_prediction(
+    time_us: Column, basis: str, in_range: bool, log_interval: tuple[float, float] = _ASSUMED_INTERVAL
+) -> OperatorPrediction:
     return OperatorPrediction(
         time_us=time_us,
-        low_us=time_us,
-        high_us=time_us,
+        low_us=time_us * np.exp(log_interval[0]),
+        high_us=time_us * np.exp(log_interval[1]),
         in_range=np.full(len(time_us), in_range),
         basis=basis,
         timing=_TIMING if in_range else "",
-        terms_us={},
     )

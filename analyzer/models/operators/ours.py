@@ -69,8 +69,8 @@ def apply_correction(
 ) -> OperatorPrediction:
     """Return corrected times of rows with these reference times and features."""
     situation = weights.find_situation(gpu, hardware.architecture)
-    is_siblings = situation is Situation.SIBLING and weights.takes_siblings_correction
-    correction = weights.known if situation is Situation.KNOWN or is_siblings else weights.unseen
+    is_known = weights.takes_known_correction(gpu, hardware.architecture, compute_hardware_features(hardware))
+    correction = weights.known if is_known else weights.unseen
     rows = features
     if correction.sees_hardware:
         figures = _find_hardware_features(weights, gpu, hardware)

@@ -27,6 +27,7 @@ from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.pipe_figures import read_pipe_figures
 from analyzer.operators.synperf_features import (
     KernelCategory,
+    SynperfFeatures,
     compute_synperf_features,
     decompose,
     find_category,
@@ -92,6 +93,46 @@ class SynperfWeights(Struct, frozen=True):
     network: EfficiencyNetwork
 
 
+class PerformanceGap(Struct, frozen=True):
+    """How far measured rows lie below what their shape could reach (the paper's section VII-B)."""
+
+    efficiency: Column  # theoretical over measured time
+    ceiling: Column  # the 80th percentile of the efficiency on such features
+
+    @property
+    def gap(self) -> Column:
+        """Ceiling less efficiency."""
+        return self.ceiling - self.efficiency
+
+    @property
+    def underperforms(self) -> NDArray[np.bool_]:
+        """Whether the gap is over .1: what tuning should look at."""
+        return self.gap > UNDERPERFORMING_GAP
+
+
+def measure_gap(batch: OperatorBatch, gpu: Gpu, time_us: Column) -> PerformanceGap:
+    """Return the gaps of rows measured on a GPU. Raises UsageError where no ceiling is shipped."""
+    category = find_category(batch)
+    weights = load_shipped_synperf(f"{category.value}-ceiling") if category else None
+    if category is None or weights is None:
+        raise UsageError(
+            f"synperf has no ceiling for {batch.operator.value} in {batch.dtype.value}",
+            hint="learn one with SynperfOptions(target='ceiling')",
+        )
+    return measure_gap_with_ceiling(weights, batch, gpu, time_us)
+
+
+def measure_gap_with_ceiling(
+    ceiling: SynperfWeights, batch: OperatorBatch, gpu: Gpu, time_us: Column
+) -> PerformanceGap:
+    """Return the gaps of rows measured on a GPU, by one network of ceilings."""
+    features = _compute_features(batch, ceiling.card.category, gpu)
+    return PerformanceGap(
+        efficiency=np.minimum(features.theoretical_us / time_us, 1.0),
+        ceiling=ceiling.network.predict(features.values),
+    )
+
+
 def predict(batch: OperatorBatch, gpu: Gpu) -> OperatorPrediction:
     """Return times of a batch by the shipped network.
 
@@ -104,8 +145,7 @@ def predict(batch: OperatorBatch, gpu: Gpu) -> OperatorPrediction:
             f"synperf has no kernel category for {batch.operator.value} in {batch.dtype.value}",
             hint="take `--model ours` or `--model roofline`",
         )
-    figures = read_pipe_figures(read_operator_hardware(gpu), batch.dtype)
-    features = compute_synperf_features(decompose(batch, category, figures), category, figures)
+    features = _compute_features(batch, category, gpu)
     time_us = features.theoretical_us / weights.network.predict(features.values)
     card = weights.card
     known = gpu.key in card.taught
@@ -154,6 +194,11 @@ def save_synperf(weights: SynperfWeights, path: Path) -> None:
     arrays |= {f"weight{layer}": weight for layer, weight in enumerate(network.weights)}
     arrays |= {f"bias{layer}": bias for layer, bias in enumerate(network.biases)}
     save_arrays(arrays, {_HEADER: msgspec.json.encode(weights.card).decode()}, path)
+
+
+def _compute_features(batch: OperatorBatch, category: KernelCategory, gpu: Gpu) -> SynperfFeatures:
+    figures = read_pipe_figures(read_operator_hardware(gpu), batch.dtype)
+    return compute_synperf_features(decompose(batch, category, figures), category, figures)
 
 
 def _describe_basis(card: SynperfCard, known: bool) -> str:

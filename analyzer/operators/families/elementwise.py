@@ -39,7 +39,6 @@ FEATURE_NAMES = (
     "log2 L2 / total",
     "log2 footprint / L2",
     "log2 elements per SM",
-    "log2 DRAM bytes per cycle and SM",
 )
 
 
@@ -70,14 +69,12 @@ def compute_features(
 ) -> NDArray[np.float64]:
     """Return rows x FEATURE_NAMES: shares of the terms and sizes in units of the GPU's."""
     shares = np.log2(np.maximum(terms.terms_us / terms.total_us[:, None], 2.0**-8))
-    bytes_per_cycle = hardware.dram_gbps * 1e3 / hardware.boost_mhz / hardware.sm_count
     return np.column_stack(
         [
             batch.inputs,
             shares,
             np.clip(np.log2(_compute_footprint(batch) / hardware.l2_bytes), -8.0, 5.0),
             np.clip(np.log2(batch.elements / hardware.sm_count), 0.0, 20.0),
-            np.full(len(batch), np.log2(bytes_per_cycle)),
         ]
     )
 

@@ -262,13 +262,13 @@ def compute_features(batch: ProductBatch, hardware: OperatorHardware, terms: Ref
     for size in (128, 256):
         columns.append(np.log2(np.ceil(n / size) * size / n))
     columns += [_count_trailing_zeros(m, 4), _count_trailing_zeros(n, 9), _count_trailing_zeros(k, 9)]
-    for rows, width in _FEATURE_TILES:
-        waves = np.ceil(m / rows) * np.ceil(n / width) * batch.batch / hardware.sm_count
-        columns += [np.log2(waves), np.log2(np.ceil(waves) / waves)]
+    waves = np.ceil(m / _TILE_ROWS) * np.ceil(n / _TILE_WIDTHS) * batch.batch / hardware.sm_count
+    columns += [*np.log2(np.stack([waves, np.ceil(waves) / waves], axis=1)).reshape(-1, len(batch))]
     columns.append(np.full(len(batch), float(hardware.architecture in _ASYNCHRONOUS)))
     return np.stack(columns, axis=1)
 
 
+_TILE_ROWS, _TILE_WIDTHS = np.array(_FEATURE_TILES, float).T[:, :, None]
 _TILE_NAMES = tuple(f"{rows}x{width}" for rows, width in _FEATURE_TILES)
 _FEATURE_NAMES = (
     "tensor_share",
@@ -296,9 +296,8 @@ _FEATURE_NAMES = (
 
 def _count_trailing_zeros(sizes: Column, most: int) -> Column:
     """Return how often 2 divides each size, at most `most` times."""
-    count = np.zeros(len(sizes))
-    for power in range(1, most + 1):
-        count += np.mod(sizes, 2.0**power) == 0
+    whole = sizes.astype(np.int64)
+    count: Column = np.minimum(np.log2((whole & -whole).astype(np.float64)), most)
     return count
 
 

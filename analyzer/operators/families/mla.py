@@ -68,6 +68,7 @@ def _plan_work(batch: MlaBatch, hardware: OperatorHardware) -> AttentionWork:
         key_bytes=read * element_bytes,
         query_bytes=2.0 * (key_dim + value_dim),
         appends=np.where(is_decode, 0.0, 1.0),
+        issue_share=np.ones(len(batch)),
         slow_steps=np.where(is_decode & ~splits, 1.0, 0.0),
     )
 

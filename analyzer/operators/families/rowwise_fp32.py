@@ -61,7 +61,6 @@ FEATURE_NAMES = (
     "columns divide by 4",
     "filling of the passes",
     "log2 waves",
-    "log2 DRAM bytes per cycle and SM",
 )
 
 
@@ -110,7 +109,6 @@ def compute_features(
     layout = _lay_out(batch, hardware)
     shares = np.log2(np.maximum(terms.terms_us / terms.total_us[:, None], 2.0**-8))
     footprint = 1.5 * terms.dram_bytes / hardware.l2_bytes
-    bytes_per_cycle = hardware.dram_gbps * 1e3 / hardware.boost_mhz / hardware.sm_count
     return np.column_stack(
         [
             np.full(len(batch), float(batch.operator is Operator.SOFTMAX)),
@@ -122,7 +120,6 @@ def compute_features(
             (np.round(batch.columns) % 4.0 == 0.0).astype(np.float64),
             layout.pass_filling,
             np.clip(np.log2(layout.waves), -4.0, 8.0),
-            np.full(len(batch), np.log2(bytes_per_cycle)),
         ]
     )
 

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from paths import TRACES
 
 import analyzer
 from analyzer.hardware.gpu_database import load_gpu
-from analyzer.ir.launch import Argument, Dim3, Launch, Pointer
-from analyzer.models.hybrid.features import FEATURE_NAMES, STALLS, compute_features
+from analyzer.ir.launch import Argument, ArgumentValue, Dim3, Launch, Pointer
+from analyzer.models.hybrid.features import FEATURE_NAMES, STALLS, Row, compute_features
 from analyzer.models.hybrid.weights import (
     HybridWeights,
     TaughtLaunches,
@@ -28,7 +29,8 @@ from analyzer.models.model_result import ModelResult
 from analyzer.models.predictors import sm
 from analyzer.models.predictors.hybrid import correct_result
 from analyzer.pipeline.gpu_binding import Refusal, bind_to_gpu
-from analyzer.pipeline.kernel_analyzer import KernelAnalyzer, Options
+from analyzer.pipeline.kernel_analyzer import KernelAnalyzer
+from analyzer.pipeline.options import Options
 
 DUMP = str(TRACES / "cuda" / "sm_80" / "report16.sass")
 GPU, N_NEEDED = "a100-80gb-sxm", 3
@@ -36,7 +38,7 @@ LOW, HIGH = log(0.9), log(1.2)
 
 
 def simulate(n_ctas: int = 2000) -> ModelResult:
-    values = (Pointer(), Pointer(), Pointer(), 256 * n_ctas)
+    values: tuple[ArgumentValue, ...] = (Pointer(), Pointer(), Pointer(), 256 * n_ctas)
     arguments = tuple(Argument(which, value) for which, value in enumerate(values))
     launch = Launch(grid=Dim3(n_ctas), block=Dim3(256), arguments=arguments)
     loaded = analyzer.load(DUMP)["vector_add"]
@@ -59,7 +61,7 @@ class Constant:
     unseen: float
 
 
-def make_weights(stack: np.ndarray, gpu: str, constant: Constant) -> HybridWeights:
+def make_weights(stack: Row, gpu: str, constant: Constant) -> HybridWeights:
     def make(value: float, *, sees_hardware: bool) -> Correction:
         trees = TreeEnsemble(
             np.zeros((1, 1), np.int16),
@@ -76,16 +78,17 @@ def make_weights(stack: np.ndarray, gpu: str, constant: Constant) -> HybridWeigh
         make(constant.unseen, sees_hardware=False),
         dict.fromkeys(Situation, interval),
         TaughtLaunches(
-            np.tile(stack, (N_NEEDED, 1)).astype(np.float32),
-            np.zeros(N_NEEDED, np.int16),
-            (gpu,),
+            np.tile(stack, (2 * N_NEEDED, 1)).astype(np.float32),
+            np.repeat(np.arange(2, dtype=np.int16), N_NEEDED),
+            (gpu, "a40"),
             reach=0.1,
             n_needed=N_NEEDED,
+            n_around=N_NEEDED,
         ),
     )
 
 
-def get_stack(result: ModelResult) -> np.ndarray:
+def get_stack(result: ModelResult) -> Row:
     return compute_features(result)[: len(STALLS)]
 
 
@@ -170,3 +173,11 @@ print(sorted({{"torch", "sklearn", "scipy"}} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_launches_of_one_other_gpu_alone_teach_nothing_about_a_third(result: ModelResult) -> None:
+    taught = make_weights(get_stack(result), "l20", Constant(0.0, 0.0)).taught
+    alone = replace(taught, gpu=np.zeros_like(taught.gpu))
+    features = compute_features(result)
+    assert [one.find_situation(features, GPU) for one in (taught, alone)] == [Situation.UNSEEN, None]
+    assert alone.find_situation(features, "l20") is Situation.KNOWN

@@ -129,7 +129,7 @@ def test_any_mix_of_rows_has_finite_features_and_times_of_its_own(found, kind, g
     terms, features = _compute(batch, gpu)
     assert np.isfinite(features).all()
     assert features.shape == (len(rows), len(attention.FAMILY.feature_names))
-    assert (terms.total_us > attention.FAMILY.initial_parameters["launch_us"]).all()
+    assert (terms.total_us > terms.find_term("launch")).all()
     last = np.array([len(rows) - 1])
     alone, its_features = _compute(select(batch, last), gpu)
     np.testing.assert_allclose(alone.total_us, terms.total_us[last])

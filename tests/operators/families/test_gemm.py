@@ -13,7 +13,15 @@ from analyzer.operators.names import DataType, Operator
 
 _PARAMETERS = FAMILY.initial_parameters
 _SIZES = st.integers(1, 40_000)
-_TENSOR_GPUS = ("a100-80gb-sxm", "l40s", "h100-sxm", "b200", "t4", "v100-sxm2", "rtx-pro-6000-blackwell-server")
+_TENSOR_GPUS = (
+    "a100-80gb-sxm",
+    "l40s",
+    "h100-sxm",
+    "b200",
+    "t4",
+    "v100-sxm2",
+    "rtx-pro-6000-blackwell-server",
+)
 
 
 def _make(*shapes: tuple[float, ...], dtype: DataType = DataType.BF16) -> ProductBatch:
@@ -56,7 +64,9 @@ def test_power_lowers_the_clock_of_warp_level_products():
 
 def test_one_more_tile_than_sms_takes_another_round():
     hardware = _find("h100-sxm")
-    full, one_more = choose_tiles(_make((128, 128 * 132, 65536), (128, 128 * 265, 65536)), hardware, _PARAMETERS).cycles
+    full, one_more = choose_tiles(
+        _make((128, 128 * 132, 65536), (128, 128 * 265, 65536)), hardware, _PARAMETERS
+    ).cycles
     assert one_more > 1.4 * full
 
 

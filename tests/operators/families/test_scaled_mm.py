@@ -57,4 +57,6 @@ def test_rows_within_a_tile_cost_nothing(m: int, n: int, k: int, more: int):
     sm_us = terms.find_term("sm")
     assert sm_us[0] == sm_us[1]
     assert np.isfinite(FAMILY.compute_features(batch, hardware, terms)).all()
-    assert (terms.total_us >= np.maximum(sm_us, terms.find_term("dram")) + terms.find_term("launch") - 1e-9).all()
+    assert (
+        terms.total_us >= np.maximum(sm_us, terms.find_term("dram")) + terms.find_term("launch") - 1e-9
+    ).all()

@@ -1,0 +1,29 @@
+"""Options of an analysis, as the command line and library users give them."""
+
+from msgspec import Struct, field
+
+from analyzer.execution.profile.branch_rules import BranchTakenRule
+from analyzer.execution.static_counts.block_counts import TripCountRule
+from analyzer.ir.launch import Launch, LaunchTable
+from analyzer.models.calibration import Calibration
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """Options of an analysis."""
+
+    kernels: tuple[str, ...] = ()  # globs or parts of names; all kernels where empty
+    trip_rules: tuple[TripCountRule, ...] = ()
+    launch: Launch = field(default_factory=Launch)
+    launch_table: LaunchTable | None = None  # goes before `launch` for the kernels that it names
+    branch_rules: tuple[BranchTakenRule, ...] = ()
+    listing: bool = False  # report every instruction
+    min_coverage: float = 0.0  # least share of instructions with known opcodes, else GateError
+    models: tuple[str, ...] = ()  # the first one for loops, listing and advice; the default where empty
+    advice: bool = False  # ask the first model again for each rule of advice that applies
+    advice_rules: tuple[str, ...] = ()  # rules to look at; all where empty
+    explain: bool = False  # run a second model where only one is named, so that they can be compared
+    step_limit: int | None = None  # of each kernel's abstract execution; None: a few seconds for all kernels
+    calibration: Calibration | None = None  # levels of GPUs, of `warplens calibrate`
+    # Processes that share the kernels of large inputs. They are forks, and forks of a program that has
+    # threads may deadlock: more than one only if the caller has none.
+    jobs: int = 1
