@@ -15,8 +15,8 @@ _TYPICAL_SHARE to that power. The estimates are averaged in log space, each no l
 A name that speaks of atomics or histograms is believed: these queue for words of memory, so their time goes
 with the clock alone.
 
-Invariants: transfer to the same GPU returns the measured time, unless that is at the launch floor, where the
-roofs decide; times grow with the measured time.
+Invariant: transfer to the same GPU returns the measured time, unless that is at the launch floor, where the
+roofs decide.
 
 Example: an addition of 200 MB took 374 us on an RTX 2080 Ti, 97 % of what 554 GB/s allow. Memory weighs 0.93:
 on an RTX 4070 (454 GB/s) it is expected at about 445 us.
@@ -134,7 +134,7 @@ def is_at_floor(launch: MeasuredLaunch, figures: TransferFigures) -> bool:
 
 
 def _place(launch: MeasuredLaunch, figures: TransferFigures) -> _Side:
-    moved_bytes, flops = launch.moved_bytes or 0.0, launch.flops or 0.0
+    moved_bytes, flops = _drop_fractions(launch.moved_bytes), _drop_fractions(launch.flops)
     resident_share = 0.0 if launch.l2_is_cold else figures.find_resident_share(moved_bytes)
     memory_us = figures.compute_memory_us(moved_bytes, resident_share)
     flops_us = flops / figures.sustained_gflops * 1e-3
@@ -156,6 +156,11 @@ def _place(launch: MeasuredLaunch, figures: TransferFigures) -> _Side:
         sm_rate=figures.sm_count * clock_mhz * balance * hiding,
         waves=max(1.0, ctas_per_sm / max(1, occupancy.ctas_per_sm)),
     )
+
+
+def _drop_fractions(amount: float | None) -> float:
+    """Return an amount of bytes or operations; 0 for less than one, and where it is not known."""
+    return 0.0 if amount is None or amount < 1.0 else amount
 
 
 def _find_body_us(launch: MeasuredLaunch, side: _Side) -> tuple[float, bool]:
@@ -211,13 +216,13 @@ def _transfer_body(
 
 
 def _compare(time_us: float, other_us: float) -> float:
-    """Return 0 to 1: whether a time is small or large beside another; smooth, so that times stay in order."""
+    """Return 0 to 1: whether a time is small or large beside another, without a step between."""
     return time_us / (time_us + other_us)
 
 
 def _transfer_traffic(launch: MeasuredLaunch, body_us: float, source: _Side, target: _Side) -> float:
     """Return the time of the traffic; the share of a level's rate carries over as far as the level does."""
-    if not launch.moved_bytes:
+    if not source.memory_us:
         return body_us * source.figures.sustained_gbps / target.figures.sustained_gbps
     distance = abs(source.resident_share - target.resident_share)
     reached = max(1.0, body_us / source.memory_us)
