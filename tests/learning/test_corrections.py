@@ -8,6 +8,7 @@ from analyzer.hardware.gpu_database import load_gpu
 from analyzer.learning.corrections import learn_weights
 from analyzer.learning.fit_trees import fit_trees
 from analyzer.learning.options import LearningOptions
+from analyzer.learning.splits import assign_folds
 from analyzer.models.learned.correction import Situation
 from analyzer.models.learned.weights import load_weights, save_weights
 from analyzer.models.operators.ours import predict_with_weights
@@ -149,3 +150,12 @@ def test_trees_as_arrays_equal_scikit_learns(tmp_path):
     ).fit(rows.astype(np.float32), target, sample_weight=np.ones(3000))
     fresh = random.normal(size=(500, 5)).astype(np.float32).astype(np.float64)
     np.testing.assert_allclose(ours.predict(fresh), model.predict(fresh.astype(np.float32)), atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 12345])
+def test_folds_are_even_and_the_same_in_every_run(seed):
+    keys = np.arange(20_000)
+    folds = assign_folds(keys, 4, seed)
+    assert np.bincount(folds) == pytest.approx([5000] * 4, rel=0.05)
+    np.testing.assert_array_equal(folds[::3], assign_folds(keys[::3], 4, seed))
+    assert (folds != assign_folds(keys, 4, seed + 1)).mean() > 0.5
