@@ -40,20 +40,20 @@ _HEADERS = (
 )
 _HEAD = """# Operators: errors on what was left out
 
-Written by `python bench/operators.py table` from the cards of `hwdb/weights`, which `python bench/operators.py learn`
-writes with the weights. Relative errors of the time in percent.
+Written by `python bench/operators.py table` from the cards of `hwdb/weights`, which
+`python bench/operators.py learn` writes with the weights. Relative errors of the time in percent.
 
 - **shapes**: GPUs that taught, other shapes (by hash of their key: (n, k) of products, head layouts, model
-  dimensions). The other rows leave out a GPU, or an architecture, as a whole; reference, correction and interval
-  were learned without it. As `sibling` it is corrected as one whose architecture taught.
-- **3 probes**, **10 probes**: after `calibrate` with so many of its rows, drawn at random (mean of 20 draws), judged
-  on the others. **held**: part of the rows in the 80 % interval that was made without them.
-- Which of the few corrections ships (none, trees, perceptrons, how much of it) was chosen by these same errors, and
-  references were designed with all GPUs in view: expect somewhat more on others.
+  dimensions). The other rows leave out a GPU, or an architecture, as a whole; reference, correction and
+  interval were learned without it. As `sibling` it is corrected as one whose architecture taught.
+- **3 probes**, **10 probes**: after `calibrate` with so many of its rows, drawn at random (mean of 20 draws),
+  judged on the others. **held**: part of the rows in the 80 % interval that was made without them.
+- Which of the few corrections ships (none, trees, perceptrons, how much of it) was chosen by these same
+  errors, and references were designed with all GPUs in view: expect somewhat more on others.
 
 Peers are printed by `bench/operator_gemm.py`, `operator_rows.py`, `operator_attention.py`, `operator_moe.py`,
-`operator_synperf.py` and `operator_neusight.py`: the papers' models reproduced, roofline, linear regression, the
-nearest GPU's time. A dash: the card was written before the figure was.
+`operator_synperf.py` and `operator_neusight.py`: the papers' models reproduced, roofline, linear regression,
+the nearest GPU's time. A dash: too few rows to say.
 """
 
 
@@ -101,7 +101,7 @@ def make_page() -> str:
         parts += [
             f"## {card['name']}\n",
             f"{card['data']} ({card['licence']}), {card['timing']} times: {taught}.\n",
-            tabulate(_add_means(rows), headers=_HEADERS, tablefmt="github", floatfmt=".1f", missingval="–"),
+            tabulate(_add_means(rows), headers=_HEADERS, tablefmt="github", floatfmt=".1f", missingval="-"),
             "",
         ]
     return "\n".join(parts)

@@ -33,7 +33,7 @@ from analyzer.models.learned.correction import (
 )
 from analyzer.models.learned.mlp import MlpEnsemble
 from analyzer.models.learned.trees import TreeEnsemble
-from analyzer.operators.batches import Column
+from analyzer.operators.batches import Column, describe_kind
 from analyzer.operators.family import OperatorFamily
 from analyzer.operators.hardware_figures import compute_hardware_features, read_operator_hardware
 from analyzer.operators.measured import MeasuredBatch
@@ -156,6 +156,7 @@ def learn_weights(
             intervals=_make_intervals(errors),
             leveled=make_interval([_remove_levels(e) for e in _find_hardest(errors)]),
             taught=_list_taught(rows, measured),
+            taught_kinds=list_kinds(measured),
         ),
         tuple(errors),
     )
@@ -497,6 +498,11 @@ def _widen(interval: ResidualInterval) -> ResidualInterval:
         tuple(low - 0.25 for low in interval.low),
         tuple(high + 0.25 for high in interval.high),
     )
+
+
+def list_kinds(measured: Sequence[MeasuredBatch]) -> tuple[str, ...]:
+    """Return operator and data type of the rows, sorted."""
+    return tuple(sorted({describe_kind(batch.batch) for batch in measured}))
 
 
 def _list_taught(rows: TeachingRows, measured: Sequence[MeasuredBatch]) -> tuple[TaughtGpu, ...]:

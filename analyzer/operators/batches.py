@@ -158,3 +158,8 @@ def select(batch: _Batch, rows: NDArray[np.int64]) -> _Batch:
         elif isinstance(value, RaggedLengths):
             changed[name] = value.select(rows)
     return msgspec.structs.replace(batch, **changed)
+
+
+def describe_kind(batch: OperatorBatch) -> str:
+    """Return operator and data type: `gemm bf16`."""
+    return f"{batch.operator} {batch.dtype}"

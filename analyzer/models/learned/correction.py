@@ -114,6 +114,7 @@ class LearnedWeights(Struct, frozen=True):
     # of residuals from which the level of their GPU (the median) is taken: what remains after a calibration
     leveled: ResidualInterval
     taught: tuple[TaughtGpu, ...]
+    taught_kinds: tuple[str, ...] = ()  # operator and data type of the rows that taught: "gemm bf16"
 
     def find_situation(self, gpu: str, architecture: str) -> Situation:
         """Return what taught of a GPU."""

@@ -51,6 +51,7 @@ class _Header(msgspec.Struct, frozen=True):
     intervals: dict[Situation, ResidualInterval]
     leveled: ResidualInterval
     taught: tuple[TaughtGpu, ...]
+    taught_kinds: tuple[str, ...] = ()
 
 
 def list_weights(prefix: str) -> tuple[str, ...]:
@@ -102,6 +103,7 @@ def load_weights(path: Path) -> LearnedWeights:
             intervals=header.intervals,
             leveled=header.leveled,
             taught=header.taught,
+            taught_kinds=header.taught_kinds,
         )
     except (msgspec.DecodeError, KeyError) as error:
         raise UsageError(
@@ -127,6 +129,7 @@ def save_weights(weights: LearnedWeights, path: Path) -> None:
         intervals=dict(weights.intervals),
         leveled=weights.leveled,
         taught=weights.taught,
+        taught_kinds=weights.taught_kinds,
     )
     save_arrays(arrays, {_HEADER: msgspec.json.encode(header).decode()}, path)
 

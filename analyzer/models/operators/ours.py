@@ -9,7 +9,7 @@ from analyzer.hardware.gpu import Gpu
 from analyzer.models.learned.correction import LearnedWeights, Rows, Situation
 from analyzer.models.learned.weights import find_learned_weights
 from analyzer.models.operators.interface import OperatorPrediction
-from analyzer.operators.batches import Column, OperatorBatch
+from analyzer.operators.batches import Column, OperatorBatch, describe_kind
 from analyzer.operators.family import OperatorFamily, ReferenceTerms, find_family
 from analyzer.operators.hardware_figures import (
     OperatorHardware,
@@ -62,8 +62,25 @@ def predict_with_weights(
         )
     features = family.compute_features(batch, hardware, terms)
     found = apply_correction(weights, gpu.key, hardware, terms.total_us, features)
-    return msgspec.structs.replace(
+    found = msgspec.structs.replace(
         found, terms_us=_list_terms(terms, found.time_us), places=locate_rows(batch, terms)
+    )
+    return found if _has_taught(weights, batch) else _mark_derived(found, weights, batch)
+
+
+def _has_taught(weights: LearnedWeights, batch: OperatorBatch) -> bool:
+    return not weights.taught_kinds or describe_kind(batch) in weights.taught_kinds
+
+
+def _mark_derived(
+    found: OperatorPrediction, weights: LearnedWeights, batch: OperatorBatch
+) -> OperatorPrediction:
+    """Return a prediction of an operator or data type of which no row taught: out of range, saying so."""
+    origin = f"no row of {describe_kind(batch)}, derived from {', '.join(weights.taught_kinds)}"
+    return msgspec.structs.replace(
+        found,
+        in_range=np.zeros(len(found.time_us), dtype=np.bool_),
+        basis=f"{origin}: {found.basis}",
     )
 
 
