@@ -13,6 +13,7 @@ from analyzer.cli.options import load_levels, split_names
 from analyzer.cli.output import check_outputs, output_option, write_report, write_text
 from analyzer.cli.progress import show_progress
 from analyzer.operators.names import AttentionKind, DataType, MoeProduct, Operator
+from analyzer.operators.operator_rows import OPERATOR_COLUMNS
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,32 +23,24 @@ if TYPE_CHECKING:
 _Command = TypeVar("_Command", bound=Callable[..., object])
 _REQUIRED_COLUMNS = ("operator", "gpu")
 _TABLE_HINT = "predict takes columns operator, gpu, dtype and the operator's own; see docs/predict.md"
-_SIZES = (
-    ("m", "Rows of A; tokens of moe."),
-    ("n", "Columns of B."),
-    ("k", "Reduction length."),
-    ("batch", "Products of this size (bmm)."),
-    ("experts", "Experts (moe)."),
-    ("topk", "Experts per token (moe)."),
-    ("hidden", "Hidden size (moe)."),
-    ("intermediate", "Intermediate size of an expert (moe)."),
-    ("heads", "Query heads (attention, mla)."),
-    ("kv_heads", "Key and value heads (attention)."),
-    ("head_dim", "Elements of a head (attention); 128."),
-    ("latent_dim", "Elements of the latent KV (mla); 512."),
-    ("rope_dim", "Elements with rotary positions (mla); 64."),
-    ("rows", "Rows of a norm, softmax, silu_mul."),
-    ("columns", "Elements of a row; of silu_mul its input's width."),
-    ("elements", "Elements of the output (elementwise)."),
-    ("inputs", "Inputs of this size (elementwise); 1."),
-    ("bytes", "Message of each GPU (all_reduce, send_recv)."),
-    ("gpus", "GPUs that take part (all_reduce, send_recv)."),
-)
+
+
+def _describe_sizes() -> dict[str, str]:
+    """Return what each size means, by its name, with the operators that take it."""
+    meanings: dict[str, dict[str, list[str]]] = {}
+    for operator, columns in OPERATOR_COLUMNS.items():
+        for size in columns.sizes:
+            default = "" if size.default is None else f", {size.default:g} if not given"
+            meanings.setdefault(size.name, {}).setdefault(f"{size.help}{default}", []).append(operator)
+    return {
+        name: "; ".join(f"{text} ({', '.join(operators)})" for text, operators in texts.items()) + "."
+        for name, texts in meanings.items()
+    }
 
 
 def _size_options(command: _Command) -> _Command:
     """Add one option per size to a command."""
-    for name, help_text in reversed(_SIZES):
+    for name, help_text in reversed(_describe_sizes().items()):
         command = click.option(f"--{name.replace('_', '-')}", name, metavar="N", help=help_text)(command)
     return command
 

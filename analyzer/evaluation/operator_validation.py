@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 import numpy as np
+from msgspec.structs import replace
 
+from analyzer.evaluation.ceilings import list_underperforming
 from analyzer.evaluation.validation_report import CaseFilters, make_validation_report
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.models.calibration import Calibration
@@ -41,7 +43,8 @@ def validate_operators(
         reason = next((reason for each in answers for reason in each.reasons if reason), "it has no rows")
         raise InputError(f"{table.name}: no row can be answered: {reason}", hint=_HINT)
     entries = tuple(rows.make_entry(place, i, answers) for place, i in enumerate(kept))
-    return make_validation_report(table.name, entries, names, filters, worst)
+    report = make_validation_report(table.name, entries, names, filters, worst)
+    return replace(report, underperforming=list_underperforming(table.columns, fields, entries))
 
 
 class _Rows:

@@ -23,7 +23,7 @@ import tomli
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.files import read_file, write_file
+from analyzer.files import read_file
 from analyzer.text.errors import InputError
 
 if TYPE_CHECKING:  # `analyze` needs levels, and none of the operators' modules
@@ -169,11 +169,6 @@ def load_calibration(path: Path) -> Calibration:
     if found.schema != CALIBRATION_SCHEMA:
         raise InputError(f"{path}: its schema is {found.schema!r}, not {CALIBRATION_SCHEMA}", hint=hint)
     return found
-
-
-def save_calibration(calibration: Calibration, path: Path) -> None:
-    """Write a calibration. Raises OSError."""
-    write_file(path, [format_calibration(calibration).encode()])
 
 
 def format_calibration(calibration: Calibration) -> str:

@@ -161,7 +161,7 @@ _STORE_FACTORS = {"sm_80": 1.8, "sm_89": 1.1, "sm_90": 2.15, "sm_100": 2.15, "sm
 
 
 def compute_hardware_features(hardware: OperatorHardware) -> tuple[float, ...]:
-    """Return log2 of a GPU's main figures, which tell known GPUs apart: HARDWARE_FEATURE_NAMES names them."""
+    """Return log2 of a GPU's main figures, which tell known GPUs apart."""
     figures = (
         hardware.sm_count,
         hardware.boost_mhz,
@@ -173,15 +173,3 @@ def compute_hardware_features(hardware: OperatorHardware) -> tuple[float, ...]:
         hardware.tdp_w,
     )
     return tuple(log2(figure) for figure in figures)
-
-
-HARDWARE_FEATURE_NAMES = (
-    "log2 SMs",
-    "log2 boost clock",
-    "log2 DRAM bandwidth",
-    "log2 L2 size",
-    "log2 L2 bandwidth",
-    "log2 FP32 peak",
-    "log2 BF16 peak",
-    "log2 TDP",
-)

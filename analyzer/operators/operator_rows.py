@@ -121,9 +121,6 @@ _CHOICES: Mapping[str, tuple[type[AttentionKind] | type[MoeProduct], str]] = {
     "kind": (AttentionKind, AttentionKind.GENERIC),
     "which": (MoeProduct, MoeProduct.BOTH),
 }
-ALL_SIZE_COLUMNS = tuple(
-    {size.name: size for columns in OPERATOR_COLUMNS.values() for size in columns.sizes}.values()
-)
 LENGTH_COLUMNS = ("q_lengths", "kv_lengths")
 
 

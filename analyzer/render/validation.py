@@ -6,7 +6,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from analyzer.render.tables import Column, ColumnFit, make_number_columns, make_table
-from analyzer.report.validation_schema import ScoreEntry, ValidationReport, WorstEntry
+from analyzer.report.validation_schema import CeilingEntry, ScoreEntry, ValidationReport, WorstEntry
 
 ALL_LABEL = "all"
 _MAX_SHOWN_STALLS = 4
@@ -26,6 +26,8 @@ def print_validation(report: ValidationReport, console: Console) -> None:
     worst = [entry for entry in report.worst if entry.prediction.model == report.models[0]]
     if worst:
         _print_worst(worst, report.models[0], console)
+    if report.underperforming:
+        _print_underperforming(report.underperforming, console)
     for text in format_refusals(report):
         console.print(Text(text, style="red"), soft_wrap=True)
 
@@ -132,6 +134,37 @@ def _make_score_table(report: ValidationReport) -> RenderableType:
         *(Column(name, drop_rank=_SCORE_DROP_RANKS.get(name, 0)) for name in names),
     ]
     return make_table(columns, rows)
+
+
+_MOST_UNDERPERFORMING = 10
+
+
+def _print_underperforming(entries: Sequence[CeilingEntry], console: Console) -> None:
+    """Print the rows that could do much better, the widest gap first."""
+    console.print()
+    columns = (
+        Column("case", ColumnFit.NO_WRAP),
+        Column("operator", ColumnFit.WRAP),
+        Column("GPU", ColumnFit.WRAP),
+        Column("us"),
+        Column("at the ceiling"),
+        Column("efficiency"),
+        Column("ceiling"),
+    )
+    rows = [
+        (
+            entry.case,
+            entry.kernel,
+            entry.gpu_name,
+            f"{entry.measured_us:,.1f}",
+            f"{entry.ceiling_us:,.1f}",
+            f"{entry.efficiency:.2f}",
+            f"{entry.ceiling:.2f}",
+        )
+        for entry in entries[:_MOST_UNDERPERFORMING]
+    ]
+    title = f"{len(entries):,} rows more than .1 below SynPerf's ceiling: a better configuration may exist"
+    console.print(make_table(columns, rows, title=title))
 
 
 def _print_worst(worst: Sequence[WorstEntry], model: str, console: Console) -> None:

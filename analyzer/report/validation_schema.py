@@ -116,6 +116,20 @@ class WorstEntry(Struct, frozen=True, kw_only=True):
     prediction: CasePrediction
 
 
+class CeilingEntry(Struct, frozen=True, kw_only=True):
+    """A measured operator that its shape could do much better, by SynPerf's ceiling."""
+
+    case: str
+    line: int
+    gpu: str
+    gpu_name: str
+    kernel: str
+    measured_us: float
+    ceiling_us: Annotated[float, Meta(description="The time at the ceiling of the efficiency.")]
+    efficiency: Annotated[float, Meta(description="Theoretical over measured time.")]
+    ceiling: Annotated[float, Meta(description="The 80th percentile of the efficiency of such shapes.")]
+
+
 class ValidationReport(Struct, frozen=True, kw_only=True):
     """Report of `validate`: every row with every model."""
 
@@ -135,6 +149,12 @@ class ValidationReport(Struct, frozen=True, kw_only=True):
     groups: tuple[GroupEntry, ...]
     worst: Annotated[tuple[WorstEntry, ...], Meta(description="Of each model, the largest factor first.")]
     cases: tuple[CaseEntry, ...]
+    underperforming: Annotated[
+        tuple[CeilingEntry, ...],
+        Meta(
+            description="Operators more than .1 of efficiency below SynPerf's ceiling, the widest gap first."
+        ),
+    ] = ()
 
     def find_overall_score(self, model: str | None = None) -> ScoreEntry | None:
         """Return the errors of a model, of the default one for None, over all rows; None without rows."""

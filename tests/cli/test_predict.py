@@ -212,3 +212,19 @@ def test_predicting_loads_no_learning_library():
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"
+
+
+def test_rows_far_below_the_ceiling_of_their_shape_are_listed(capsys, tmp_path):
+    table = tmp_path / "moe.csv"
+    columns = "operator,gpu,dtype,m,experts,topk,hidden,intermediate,which"
+    row = "moe,a100,bf16,4096,64,6,3072,2048,w13"
+    table.write_text(f"{columns}\n{row}\n")
+    _, out, _ = _run(capsys, "predict", "--table", table)
+    usual_us = float(_read_csv(out)[0]["time_us"])
+    table.write_text(f"{columns},time_us\n{row},{usual_us}\n{row},{5 * usual_us}\n")
+    code, out, _ = _run(capsys, "validate", table, "--model", "ours", "--format", "json")
+    assert code == 0
+    (found,) = json.loads(out)["underperforming"]
+    assert found["case"] == "2"
+    assert found["ceiling"] - found["efficiency"] > 0.1
+    assert found["ceiling_us"] < 5 * usual_us
