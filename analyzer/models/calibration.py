@@ -33,10 +33,12 @@ if TYPE_CHECKING:  # `analyze` needs levels, and none of the operators' modules
 
 CALIBRATION_SCHEMA = "warplens/calibration/1"
 _LEVEL_SPREAD = 0.25  # standard deviation of levels of GPUs that taught nothing, in log time
-# Of the Gaussian process, in log time; its length is one, for which the places are weighted.
-_SMOOTH_SPREAD, _ROW_NOISE = 0.15, 0.08
+# Of the Gaussian process, whose length is one (the places are weighted for it): standard deviation of levels
+# in log time; parts of the scatter of the measured errors that are smooth among shapes, and each row's own.
+_PROCESS_LEVEL, _SMOOTH_PART, _NOISE_PART = 0.15, 0.7, 0.7
 _MOST_PLACES = 200  # measured rows between which is interpolated; more of them only level
 _ROWS_AT_ONCE = 20_000
+_USUAL_ROW_SPREAD = 0.1
 _LEAST_ROW_SPREAD = 0.03  # of one row: fewer rows cannot show less
 _QUANTILE_90 = 1.2816  # of the normal distribution: both ends make 80 %
 _MAX_FILE_BYTES = 1 << 20
@@ -74,7 +76,7 @@ class Calibration(Struct, frozen=True, forbid_unknown_fields=True):
 def fit_level(model: str, log_ratios: "Column") -> Level:
     """Return the level that log(measured / predicted) of a few rows shows."""
     n_rows = len(log_ratios)
-    spread = max(float(np.std(log_ratios, ddof=1)) if n_rows > 1 else 0.1, _LEAST_ROW_SPREAD)
+    spread = _measure_spread(log_ratios)
     center = float(np.median(log_ratios)) if n_rows > 2 else float(np.mean(log_ratios))
     return Level(model, center * n_rows / (n_rows + (spread / _LEVEL_SPREAD) ** 2), spread, n_rows)
 
@@ -83,20 +85,28 @@ def interpolate(
     measured: NDArray[np.float64], residuals: NDArray[np.float64], places: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return log(measured / predicted) at places, from that at measured ones: a Gaussian process's mean."""
-    covariance = _compute_covariance(measured, measured) + _ROW_NOISE**2 * np.eye(len(measured))
-    weights = np.linalg.solve(covariance, residuals)
+    spread = _measure_spread(residuals)
+    covariance = _compute_covariance(measured, measured, spread)
+    weights = np.linalg.solve(covariance + (_NOISE_PART * spread) ** 2 * np.eye(len(measured)), residuals)
     parts = [
-        _compute_covariance(places[start : start + _ROWS_AT_ONCE], measured) @ weights
+        _compute_covariance(places[start : start + _ROWS_AT_ONCE], measured, spread) @ weights
         for start in range(0, len(places), _ROWS_AT_ONCE)
     ]
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
-def _compute_covariance(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+def _measure_spread(log_ratios: NDArray[np.float64]) -> float:
+    """Return the standard deviation of rows around their level; a usual one where there is but one row."""
+    spread = float(np.std(log_ratios, ddof=1)) if len(log_ratios) > 1 else _USUAL_ROW_SPREAD
+    return max(spread, _LEAST_ROW_SPREAD)
+
+
+def _compute_covariance(
+    left: NDArray[np.float64], right: NDArray[np.float64], spread: float
+) -> NDArray[np.float64]:
     squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)[None, :] - 2.0 * left @ right.T
-    covariance: NDArray[np.float64] = _LEVEL_SPREAD**2 + _SMOOTH_SPREAD**2 * np.exp(
-        -0.5 * np.maximum(squares, 0.0)
-    )
+    smooth = np.exp(-0.5 * np.maximum(squares, 0.0))
+    covariance: NDArray[np.float64] = _PROCESS_LEVEL**2 + (_SMOOTH_PART * spread) ** 2 * smooth
     return covariance
 
 

@@ -162,7 +162,7 @@ def test_a_calibration_moves_the_time_towards_what_was_measured(capsys, tmp_path
     assert (code, err) == (0, "")
     after = _read_csv(out)
     for row, old in zip(after, before, strict=True):
-        assert float(row["time_us"]) / old == pytest.approx(1.3, rel=0.02)
+        assert float(row["time_us"]) / old == pytest.approx(1.3, rel=0.03)
         assert "4 measured rows" in row["basis"]
     other = _run(capsys, *_GEMM, "--gpu", "h100", "--calibration", levels)
     assert "measured rows" not in other[1]
