@@ -161,5 +161,5 @@ def select(batch: _Batch, rows: NDArray[np.int64]) -> _Batch:
 
 
 def describe_kind(batch: OperatorBatch) -> str:
-    """Return operator and data type: `gemm bf16`."""
-    return f"{batch.operator} {batch.dtype}"
+    """Return operator and data type, `gemm bf16`; of collectives, which count bytes, the operator."""
+    return str(batch.operator) if isinstance(batch, CollectiveBatch) else f"{batch.operator} {batch.dtype}"

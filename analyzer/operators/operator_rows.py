@@ -64,7 +64,7 @@ _MESSAGE = (
 )
 OPERATOR_COLUMNS: Mapping[Operator, OperatorColumns] = {
     Operator.GEMM: OperatorColumns(_PRODUCT),
-    Operator.SCALED_MM: OperatorColumns(_PRODUCT, default_dtype=DataType.FP8),
+    Operator.SCALED_MM: OperatorColumns(_PRODUCT, default_dtype=DataType.FP8_BLOCK),
     Operator.BMM: OperatorColumns(_PRODUCT),
     Operator.MOE: OperatorColumns(
         (
@@ -199,6 +199,8 @@ def _read_row(place: int, fields: _Fields, groups: dict[_Key, _Group]) -> None:
     if not gpu:
         raise RowError("no gpu")
     dtype = _read_dtype(fields.find("dtype"), columns.default_dtype)
+    if operator is Operator.SCALED_MM and dtype is DataType.FP8:
+        dtype = DataType.FP8_BLOCK  # the operator is block-scaled
     key = _Key(operator, gpu, dtype, _read_choice(columns.choice, fields))
     sizes = [_read_size(size, fields.find(size.name)) for size in columns.sizes]
     lengths = [_read_lengths(name, fields.find(name)) for name in LENGTH_COLUMNS if columns.has_lengths]
