@@ -45,6 +45,8 @@ Report = Callable[[str], None]  # is told what is being done
 _SHARES = (0.25, 0.5, 0.75, 1.0)
 _COVERAGE = (0.1, 0.9)
 _EDGES_US = (10.0, 50.0)
+_FEWEST_TO_SCALE = 2  # things left out
+_SCALES = np.arange(0.8, 3.01, 0.05)
 _FEWEST_IN_BIN = 60  # residuals from which a bin has an interval of its own
 
 
@@ -442,8 +444,11 @@ def _make_intervals(errors: Sequence[LeftOutErrors]) -> dict[Situation, Residual
     known = make_interval([e for e in errors if e.situation is Situation.KNOWN])
     siblings = [e for e in errors if e.situation is Situation.SIBLING]
     names = {e.left_out for e in siblings}
-    alone = [e for e in errors if e.situation is Situation.UNSEEN and e.left_out not in names]
-    unseen = make_interval(alone) if alone else _widen(make_interval(siblings) if siblings else known)
+    unseen_errors = [e for e in errors if e.situation is Situation.UNSEEN]
+    if any(e.left_out not in names for e in unseen_errors):
+        unseen = make_interval(unseen_errors)
+    else:
+        unseen = _widen(make_interval(siblings) if siblings else known)
     return {
         Situation.KNOWN: known,
         Situation.SIBLING: make_interval(siblings) if siblings else unseen,
@@ -465,6 +470,42 @@ def _remove_levels(errors: LeftOutErrors) -> LeftOutErrors:
 
 
 def make_interval(errors: Sequence[LeftOutErrors]) -> ResidualInterval:
+    """Return an interval that holds 80 % of what is left out: quantiles of residuals, scaled until it does.
+
+    The quantiles of a few GPUs together are too narrow for one more, whose level they do not hold. So each is
+    asked of the others' quantiles, and the scale is the least at which they hold 80 % on average.
+    """
+    return _scale(_pool_quantiles(errors), _find_scale(errors))
+
+
+def _find_scale(errors: Sequence[LeftOutErrors]) -> float:
+    if len(errors) < _FEWEST_TO_SCALE:
+        return 1.0
+    pooled = [_pool_quantiles([other for other in errors if other is not e]) for e in errors]
+    for scale in _SCALES:
+        held = [
+            measure_coverage(e, _scale(quantiles, scale)) for e, quantiles in zip(errors, pooled, strict=True)
+        ]
+        if np.mean(held) >= _COVERAGE[1] - _COVERAGE[0]:
+            return float(scale)
+    return float(_SCALES[-1])
+
+
+def measure_coverage(errors: LeftOutErrors, interval: ResidualInterval) -> float:
+    """Return the part of rows within an interval."""
+    low, high = interval.find(errors.predicted_us)
+    return float(np.mean((errors.log_error >= low) & (errors.log_error <= high)))
+
+
+def _scale(interval: ResidualInterval, factor: float) -> ResidualInterval:
+    return ResidualInterval(
+        interval.edges_us,
+        tuple(factor * low for low in interval.low),
+        tuple(factor * high for high in interval.high),
+    )
+
+
+def _pool_quantiles(errors: Sequence[LeftOutErrors]) -> ResidualInterval:
     """Return quantiles of the residuals per bin of predicted time, each thing left out counting the same."""
     time_us = np.concatenate([e.predicted_us for e in errors])
     residual = np.concatenate([e.log_error for e in errors])

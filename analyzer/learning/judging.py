@@ -1,14 +1,13 @@
 """How far a set of weights is off on what was left out while it was learned: the figures of its card."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
 
-from analyzer.learning.corrections import LeftOutErrors, make_interval
+from analyzer.learning.corrections import LeftOutErrors, make_interval, measure_coverage
 from analyzer.models.calibration import interpolate
 from analyzer.models.learned.correction import Situation
-from analyzer.operators.batches import Column
 
 _SHORT_US = 50.0
 _N_DRAWS = 20  # of probes
@@ -81,11 +80,6 @@ def _find_held(errors: LeftOutErrors, others: Sequence[LeftOutErrors]) -> float:
     Where nothing else was left out in this way, of one half of the rows in the interval of the other half.
     """
     if others:
-        return _cover(errors, make_interval(others).find)
+        return 100 * measure_coverage(errors, make_interval(others))
     even = np.arange(len(errors.log_error)) % 2 == 0
-    return _cover(errors.select(~even), make_interval([errors.select(even)]).find)
-
-
-def _cover(errors: LeftOutErrors, find: Callable[[Column], tuple[Column, Column]]) -> float:
-    low, high = find(errors.predicted_us)
-    return 100 * float(np.mean((errors.log_error >= low) & (errors.log_error <= high)))
+    return 100 * measure_coverage(errors.select(~even), make_interval([errors.select(even)]))
