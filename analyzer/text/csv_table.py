@@ -11,7 +11,7 @@ from analyzer.files import read_file
 from analyzer.text.errors import InputError
 from analyzer.text.source import Location, locate
 
-_MAX_TABLE_BYTES = 256 << 20
+_MAX_TABLE_BYTES = 64 << 20
 _LARGEST_NUMBER = 1e15
 _UTF8_BOM = b"\xef\xbb\xbf"
 _CSV_FIELD = re.compile(rb'("(?:[^"]|"")*"|[^,\r\n]*)(,|\r?\n|\r|$)')
