@@ -157,7 +157,7 @@ def learn_weights(
             takes_siblings_correction=takes_siblings,
             intervals=_make_intervals(errors),
             leveled=make_interval([_remove_levels(e) for e in _find_hardest(errors)]),
-            taught=_list_taught(rows, measured),
+            taught=_list_taught(rows),
             taught_kinds=list_kinds(measured),
         ),
         tuple(errors),
@@ -546,12 +546,12 @@ def list_kinds(measured: Sequence[MeasuredBatch]) -> tuple[str, ...]:
     return tuple(sorted({describe_kind(batch.batch) for batch in measured}))
 
 
-def _list_taught(rows: TeachingRows, measured: Sequence[MeasuredBatch]) -> tuple[TaughtGpu, ...]:
+def _list_taught(rows: TeachingRows) -> tuple[TaughtGpu, ...]:
     return tuple(
         TaughtGpu(
             gpu,
             load_gpu(gpu).file.arch,
-            sum(len(batch) for batch in measured if batch.gpu == gpu),
+            int((rows.gpu == i).sum()),
             tuple(rows.hardware[np.flatnonzero(rows.gpu == i)[0]].tolist()),
         )
         for i, gpu in enumerate(rows.gpus)
