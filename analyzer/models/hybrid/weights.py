@@ -12,30 +12,23 @@ Invariant: the intervals come from launches that were left out in just that way,
 """
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
-import msgspec
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.models.hybrid.features import FEATURE_NAMES, INSTRUCTIONS_COLUMN, STALLS, Row
 from analyzer.models.learned.correction import Correction, ResidualInterval, Situation
-from analyzer.models.learned.weights import (
-    Arrays,
-    CorrectionHeader,
-    load_arrays,
-    read_correction,
-    save_arrays,
-    write_correction,
-)
+from analyzer.models.learned.weights import CorrectionHeader, read_correction, write_correction
+from analyzer.models.learned.weights_file import Arrays, read_weights_file, write_weights_file
 from analyzer.resources import find_data_folder
 from analyzer.text.errors import UsageError
 
 SCHEMA = "warplens/hybrid/1"
 SHIPPED_NAME = "hybrid-kernels"
-_HEADER = "warplens"  # key of the metadata that holds the JSON
+_HINT = "bench/learn_hybrid.py writes it"
 
 
 class TaughtLaunches(Struct, frozen=True):
@@ -90,29 +83,28 @@ class _Header(Struct, frozen=True):
 def load_hybrid_weights(path: Path | None = None) -> HybridWeights:
     """Return the weights of a file, the shipped ones where None. Raises UsageError if it has none."""
     path = path or find_data_folder("hwdb") / "weights" / f"{SHIPPED_NAME}.safetensors"
-    arrays, metadata = load_arrays(path)
-    hint = "bench/learn_hybrid.py writes it"
-    try:
-        header = msgspec.json.decode(metadata.get(_HEADER, ""), type=_Header)
-        if header.schema != SCHEMA or header.feature_names != FEATURE_NAMES:
-            raise UsageError(f"{path}: weights of another version of the features", hint=hint)
-        return HybridWeights(
-            dataset=header.dataset,
-            known=read_correction(header.known, "known", arrays),
-            unseen=read_correction(header.unseen, "unseen", arrays),
-            intervals=header.intervals,
-            taught=TaughtLaunches(
-                arrays["stacks"],
-                arrays["log2_instructions"],
-                arrays["gpu"],
-                header.gpus,
-                header.reach,
-                header.n_needed,
-                header.n_around,
-            ),
-        )
-    except (msgspec.DecodeError, KeyError) as error:
-        raise UsageError(f"{path}: no weights of the hybrid model: {error}", hint=hint) from None
+    what = "no weights of the hybrid model"
+    return read_weights_file(path, _Header, partial(_build_weights, path), what=what, hint=_HINT)
+
+
+def _build_weights(path: Path, header: _Header, arrays: Arrays) -> HybridWeights:
+    if header.schema != SCHEMA or header.feature_names != FEATURE_NAMES:
+        raise UsageError(f"{path}: weights of another version of the features", hint=_HINT)
+    return HybridWeights(
+        dataset=header.dataset,
+        known=read_correction(header.known, "known", arrays),
+        unseen=read_correction(header.unseen, "unseen", arrays),
+        intervals=header.intervals,
+        taught=TaughtLaunches(
+            arrays["stacks"],
+            arrays["log2_instructions"],
+            arrays["gpu"],
+            header.gpus,
+            header.reach,
+            header.n_needed,
+            header.n_around,
+        ),
+    )
 
 
 def save_hybrid_weights(weights: HybridWeights, path: Path) -> None:
@@ -131,4 +123,4 @@ def save_hybrid_weights(weights: HybridWeights, path: Path) -> None:
         n_needed=taught.n_needed,
         n_around=taught.n_around,
     )
-    save_arrays(arrays, {_HEADER: msgspec.json.encode(header).decode()}, path)
+    write_weights_file(path, header, arrays)

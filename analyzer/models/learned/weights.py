@@ -1,15 +1,10 @@
 """Sets of weights as files: arrays and a JSON header in one safetensors file, a card in TOML beside it."""
 
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
-from analyzer.files import write_file
 from analyzer.models.learned.correction import (
     Correction,
     LearnedWeights,
@@ -19,12 +14,15 @@ from analyzer.models.learned.correction import (
 )
 from analyzer.models.learned.mlp import MlpEnsemble
 from analyzer.models.learned.trees import TreeEnsemble
+from analyzer.models.learned.weights_file import (
+    Arrays,
+    find_weights_file,
+    read_weights_file,
+    write_weights_file,
+)
 from analyzer.resources import find_data_folder
-from analyzer.text.errors import UsageError
 
-Arrays = dict[str, NDArray[Any]]
 SCHEMA = "warplens/weights/1"
-_HEADER = "warplens"  # key of the metadata that holds the JSON
 
 
 class CorrectionHeader(msgspec.Struct, frozen=True):
@@ -66,49 +64,33 @@ def find_learned_weights(name: str, folder: Path | None = None) -> LearnedWeight
 
     Raises UsageError for a file that is no set of weights.
     """
-    folders = ([folder] if folder else []) + [find_data_folder("hwdb") / "weights"]
-    paths = [each / f"{name}.safetensors" for each in folders]
-    return next((load_weights(path) for path in paths if path.is_file()), None)
-
-
-def load_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
-    """Return the arrays and the metadata of a safetensors file. Raises UsageError if it is none."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise UsageError(
-            f"{path}: no set of weights: {error}", hint="name a file of `warplens learn`"
-        ) from None
+    path = find_weights_file(name, folder)
+    return load_weights(path) if path else None
 
 
 def load_weights(path: Path) -> LearnedWeights:
     """Return a set of weights from its file. Raises UsageError if it is none."""
-    arrays, metadata = load_arrays(path)
-    try:
-        header = msgspec.json.decode(metadata.get(_HEADER, ""), type=_Header)
-        return LearnedWeights(
-            name=header.name,
-            dataset=header.dataset,
-            timing=header.timing,
-            parameters=header.parameters,
-            feature_names=header.feature_names,
-            feature_low=header.feature_low,
-            feature_high=header.feature_high,
-            known=read_correction(header.known, "known", arrays),
-            unseen=read_correction(header.unseen, "unseen", arrays),
-            takes_siblings_correction=header.takes_siblings_correction,
-            intervals=header.intervals,
-            leveled=header.leveled,
-            taught=header.taught,
-            taught_kinds=header.taught_kinds,
-        )
-    except (msgspec.DecodeError, KeyError) as error:
-        raise UsageError(
-            f"{path}: no set of weights: {error}", hint="name a file of `warplens learn`"
-        ) from None
+    hint = "name a file of `warplens learn`"
+    return read_weights_file(path, _Header, _build_weights, what="no set of weights", hint=hint)
+
+
+def _build_weights(header: _Header, arrays: Arrays) -> LearnedWeights:
+    return LearnedWeights(
+        name=header.name,
+        dataset=header.dataset,
+        timing=header.timing,
+        parameters=header.parameters,
+        feature_names=header.feature_names,
+        feature_low=header.feature_low,
+        feature_high=header.feature_high,
+        known=read_correction(header.known, "known", arrays),
+        unseen=read_correction(header.unseen, "unseen", arrays),
+        takes_siblings_correction=header.takes_siblings_correction,
+        intervals=header.intervals,
+        leveled=header.leveled,
+        taught=header.taught,
+        taught_kinds=header.taught_kinds,
+    )
 
 
 def save_weights(weights: LearnedWeights, path: Path) -> None:
@@ -131,18 +113,7 @@ def save_weights(weights: LearnedWeights, path: Path) -> None:
         taught=weights.taught,
         taught_kinds=weights.taught_kinds,
     )
-    save_arrays(arrays, {_HEADER: msgspec.json.encode(header).decode()}, path)
-
-
-def save_arrays(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str], path: Path) -> None:
-    """Write arrays and metadata as a safetensors file, beside it first."""
-    from safetensors.numpy import save
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = save(
-        {name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata=dict(metadata)
-    )
-    write_file(path, [data])
+    write_weights_file(path, header, arrays)
 
 
 def read_correction(header: CorrectionHeader, prefix: str, arrays: Arrays) -> Correction:

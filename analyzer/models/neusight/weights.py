@@ -1,25 +1,22 @@
 """What NeuSight has learned of a family: a safetensors file of arrays and a JSON header, and a card."""
 
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
-from analyzer.models.learned.weights import load_arrays, save_arrays
+from analyzer.models.learned.weights_file import (
+    Arrays,
+    find_weights_file,
+    read_weights_file,
+    write_weights_file,
+)
 from analyzer.models.neusight.tiled_work import NeuSightFamily
 from analyzer.models.neusight.tiles import GpuTiles, TileTable
 from analyzer.models.neusight.utilization import NeuSightForm, UtilizationNetwork
-from analyzer.resources import find_data_folder
-from analyzer.text.errors import UsageError
 
 SCHEMA = "warplens/neusight/1"
-_HEADER = "warplens"
-Arrays = Mapping[str, NDArray[Any]]
 
 
 class NeuSightWeights(Struct, frozen=True):
@@ -54,28 +51,26 @@ def name_weights(family: NeuSightFamily, form: NeuSightForm) -> str:
 @cache
 def load_shipped_neusight(family: NeuSightFamily, form: NeuSightForm) -> NeuSightWeights | None:
     """Return a shipped family, None if there is none."""
-    path = find_data_folder("hwdb") / "weights" / f"{name_weights(family, form)}.safetensors"
-    return load_neusight(path) if path.is_file() else None
+    path = find_weights_file(name_weights(family, form))
+    return load_neusight(path) if path else None
 
 
 def load_neusight(path: Path) -> NeuSightWeights:
     """Return a family from its file. Raises UsageError if it is none."""
-    arrays, metadata = load_arrays(path)
-    try:
-        header = msgspec.json.decode(metadata.get(_HEADER, ""), type=_Header)
-        return NeuSightWeights(
-            family=header.family,
-            network=_read_network(header, arrays),
-            tiles=tuple(_read_tiles(gpu, arrays) for gpu in header.gpus),
-            gpus=header.gpus,
-            n_rows=header.n_rows,
-            dataset=header.dataset,
-            log_interval=header.log_interval,
-        )
-    except (msgspec.DecodeError, KeyError) as error:
-        raise UsageError(
-            f"{path}: no weights of NeuSight: {error}", hint="name a file of bench/operator_neusight.py"
-        ) from None
+    hint = "name a file of bench/operator_neusight.py"
+    return read_weights_file(path, _Header, _build_weights, what="no weights of NeuSight", hint=hint)
+
+
+def _build_weights(header: _Header, arrays: Arrays) -> NeuSightWeights:
+    return NeuSightWeights(
+        family=header.family,
+        network=_read_network(header, arrays),
+        tiles=tuple(_read_tiles(gpu, arrays) for gpu in header.gpus),
+        gpus=header.gpus,
+        n_rows=header.n_rows,
+        dataset=header.dataset,
+        log_interval=header.log_interval,
+    )
 
 
 def save_neusight(weights: NeuSightWeights, path: Path) -> None:
@@ -91,7 +86,7 @@ def save_neusight(weights: NeuSightWeights, path: Path) -> None:
         dataset=weights.dataset,
         log_interval=weights.log_interval,
     )
-    arrays: dict[str, NDArray[Any]] = {
+    arrays: Arrays = {
         "inputs": np.stack([network.low, network.high, network.mean, network.deviation]).astype(np.float32)
     }
     for layer, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
@@ -101,7 +96,7 @@ def save_neusight(weights: NeuSightWeights, path: Path) -> None:
         arrays[f"{gpu}.figures"] = entry.gpu_figures.astype(np.float32)
         arrays[f"{gpu}.shapes"] = entry.log2_shapes.astype(np.float16)
         arrays[f"{gpu}.tiles"] = entry.tiles.astype(np.int32)
-    save_arrays(arrays, {_HEADER: msgspec.json.encode(header).decode()}, path)
+    write_weights_file(path, header, arrays)
 
 
 def _read_network(header: _Header, arrays: Arrays) -> UtilizationNetwork:

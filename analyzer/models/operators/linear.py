@@ -10,22 +10,19 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
-import msgspec
 import numpy as np
 from msgspec import Struct
 
 from analyzer.hardware.gpu import Gpu
-from analyzer.models.learned.weights import load_arrays, save_arrays
+from analyzer.models.learned.weights_file import find_weights_file, read_weights_file, write_weights_file
 from analyzer.models.operators.interface import OperatorPrediction
 from analyzer.models.operators.roofline import find_roofs
 from analyzer.operators.batches import AttentionBatch, Column, MoeBatch, OperatorBatch
 from analyzer.operators.hardware_figures import OperatorHardware, read_operator_hardware
 from analyzer.operators.work import count_work
-from analyzer.resources import find_data_folder
 from analyzer.text.errors import UsageError
 
 NAME = "linear"
-_HEADER = "warplens"
 _LEAST_US = 1e-3
 
 
@@ -121,23 +118,20 @@ def transfer_line(lines: Iterable[LineOfGpu], gpu: str, peak_tflops: float, gbps
 @cache
 def load_shipped_lines() -> LinearWeights:
     """Return the shipped lines; none at all if no file is shipped."""
-    path = find_data_folder("hwdb") / "weights" / f"{NAME}.safetensors"
-    return load_lines(path) if path.is_file() else {}
+    path = find_weights_file(NAME)
+    return load_lines(path) if path else {}
 
 
 def load_lines(path: Path) -> LinearWeights:
     """Return lines from a file. Raises UsageError if it holds none."""
-    _, metadata = load_arrays(path)
-    try:
-        return msgspec.json.decode(metadata.get(_HEADER, ""), type=dict[str, OperatorLines])
-    except msgspec.DecodeError as error:
-        raise UsageError(f"{path}: no lines: {error}", hint="learn them again") from None
+    return read_weights_file(
+        path, dict[str, OperatorLines], lambda lines, _: lines, what="no lines", hint="learn them again"
+    )
 
 
 def save_lines(weights: LinearWeights, path: Path) -> None:
-    """Write lines; numbers so few stand in the file's metadata."""
-    header = msgspec.json.encode(dict(weights)).decode()
-    save_arrays({"operators": np.array([len(weights)])}, {_HEADER: header}, path)
+    """Write lines; numbers so few stand in the file's header."""
+    write_weights_file(path, dict(weights), {"operators": np.array([len(weights)])})
 
 
 def _fit_proportion(points: list[tuple[float, float]]) -> float:

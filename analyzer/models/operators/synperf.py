@@ -14,13 +14,17 @@ residuals of held-out shapes, and of GPUs left out for GPUs that taught nothing.
 from functools import cache
 from pathlib import Path
 
-import msgspec
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.hardware.gpu import Gpu
-from analyzer.models.learned.weights import load_arrays, save_arrays
+from analyzer.models.learned.weights_file import (
+    Arrays,
+    find_weights_file,
+    read_weights_file,
+    write_weights_file,
+)
 from analyzer.models.operators.interface import OperatorPrediction
 from analyzer.operators.batches import Column, OperatorBatch
 from analyzer.operators.hardware_figures import read_operator_hardware
@@ -32,12 +36,10 @@ from analyzer.operators.synperf_features import (
     decompose,
     find_category,
 )
-from analyzer.resources import find_data_folder
 from analyzer.text.errors import UsageError
 
 NAME = "synperf"
 UNDERPERFORMING_GAP = 0.1  # of the ceiling's efficiency over the measured one (section VII-B)
-_HEADER = "warplens"  # key of the metadata that holds the JSON
 _LEAST_EFFICIENCY = 1e-6
 
 
@@ -166,24 +168,25 @@ def predict(batch: OperatorBatch, gpu: Gpu) -> OperatorPrediction:
 @cache
 def load_shipped_synperf(name: str) -> SynperfWeights | None:
     """Return the shipped network of a category (or `<category>-ceiling`), None if there is none."""
-    path = find_data_folder("hwdb") / "weights" / f"{NAME}-{name}.safetensors"
-    return load_synperf(path) if path.is_file() else None
+    path = find_weights_file(f"{NAME}-{name}")
+    return load_synperf(path) if path else None
 
 
 def load_synperf(path: Path) -> SynperfWeights:
     """Return a network and its card from a file. Raises UsageError if it is none."""
-    arrays, metadata = load_arrays(path)
-    try:
-        card = msgspec.json.decode(metadata.get(_HEADER, ""), type=SynperfCard)
-        n_layers = sum(name.startswith("weight") for name in arrays)
-        network = EfficiencyNetwork(
-            arrays["mean"],
-            arrays["scale"],
-            tuple(arrays[f"weight{layer}"] for layer in range(n_layers)),
-            tuple(arrays[f"bias{layer}"] for layer in range(n_layers)),
-        )
-    except (msgspec.DecodeError, KeyError) as error:
-        raise UsageError(f"{path}: no network of SynPerf: {error}", hint="learn it again") from None
+    return read_weights_file(
+        path, SynperfCard, _build_weights, what="no network of SynPerf", hint="learn it again"
+    )
+
+
+def _build_weights(card: SynperfCard, arrays: Arrays) -> SynperfWeights:
+    n_layers = sum(name.startswith("weight") for name in arrays)
+    network = EfficiencyNetwork(
+        arrays["mean"],
+        arrays["scale"],
+        tuple(arrays[f"weight{layer}"] for layer in range(n_layers)),
+        tuple(arrays[f"bias{layer}"] for layer in range(n_layers)),
+    )
     return SynperfWeights(card, network)
 
 
@@ -193,7 +196,7 @@ def save_synperf(weights: SynperfWeights, path: Path) -> None:
     arrays = {"mean": network.mean, "scale": network.scale}
     arrays |= {f"weight{layer}": weight for layer, weight in enumerate(network.weights)}
     arrays |= {f"bias{layer}": bias for layer, bias in enumerate(network.biases)}
-    save_arrays(arrays, {_HEADER: msgspec.json.encode(weights.card).decode()}, path)
+    write_weights_file(path, weights.card, arrays)
 
 
 def _compute_features(batch: OperatorBatch, category: KernelCategory, gpu: Gpu) -> SynperfFeatures:
