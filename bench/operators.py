@@ -19,7 +19,8 @@ from tabulate import tabulate
 
 from analyzer.learning.corrections import Learned
 from analyzer.learning.judging import judge_errors
-from analyzer.learning.learn import NAME_PREFIX, group_by_weights, learn_set, write_learned
+from analyzer.learning.learn import group_by_weights, learn_set, write_learned
+from analyzer.models.operators import ours
 
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".cache" / "operators"
@@ -94,7 +95,7 @@ def _describe(learned: Learned) -> str:
 def make_page() -> str:
     """Return the page in Markdown."""
     parts = [_HEAD]
-    for path in sorted(WEIGHTS.glob(f"{NAME_PREFIX}-*.toml")):
+    for path in sorted(WEIGHTS.glob(f"{ours.NAME}-*.toml")):
         card = tomli.loads(path.read_text())
         taught = ", ".join(f"{gpu} {n_rows:,}" for gpu, n_rows in card["rows"].items())
         rows = [_make_row(figures) for figures in card["left_out"]]

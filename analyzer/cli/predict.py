@@ -146,7 +146,8 @@ def _answer_operator(
 ) -> ExitCode:
     """Print the times of one operator. Raises UsageError where it cannot be answered."""
     from analyzer.hardware.gpu_database import find_gpu_paths, load_gpu
-    from analyzer.pipeline.operator_prediction import make_predict_report, predict_rows
+    from analyzer.operators.operator_rows import read_operator_rows
+    from analyzer.pipeline.operator_prediction import make_predict_report, predict_batches
 
     operator, dtype, given = what
     names = split_names(gpus)
@@ -155,7 +156,8 @@ def _answer_operator(
         load_gpu(name)
     columns = ("operator", "gpu", "dtype", *given)
     rows = [(operator, name, dtype, *given.values()) for name in names]
-    answers = [predict_rows(columns, rows, model=model, options=options) for model in models]
+    found = read_operator_rows(columns, rows)
+    answers = [predict_batches(found, model=model, options=options) for model in models]
     if all(reason for each in answers for reason in each.reasons):
         raise UsageError(
             f"{operator}: {answers[0].reasons[0]}", hint="warplens predict --help lists the sizes"

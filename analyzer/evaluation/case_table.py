@@ -1,7 +1,6 @@
 """A table of measured launches: one row of a CSV file is one kernel launched on one GPU, with its time."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -17,7 +16,7 @@ from analyzer.execution.binding.argument_parser import make_argument
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.ir.launch import Dim3, Launch, Timing
-from analyzer.text.csv_table import read_csv_table
+from analyzer.text.csv_table import CsvTable, read_csv_table
 
 REQUIRED_COLUMNS = ("dump", "gpu", "grid", "block", "time_us")
 SPLITS = ("learn", "judge")
@@ -92,13 +91,18 @@ def read_cases(path: Path) -> tuple[Case, ...]:
 
     A row whose files are missing is kept with its `problem`. Raises InputError that shows any fault.
     """
-    table = MeasuredTable(path, read_csv_table(path, _TABLE_HINT), REQUIRED_COLUMNS)
-    return tuple(_read_rows(table))
+    return parse_cases(path, read_case_table(path))
 
 
-def _read_rows(table: MeasuredTable) -> Iterator[Case]:
-    for number, row in enumerate(table.read_rows(), start=1):
-        yield _read_case(number, row)
+def read_case_table(path: Path) -> CsvTable:
+    """Return the fields of a table, which may be one of kernels or of operators. Raises InputError."""
+    return read_csv_table(path, _TABLE_HINT)
+
+
+def parse_cases(path: Path, fields: CsvTable) -> tuple[Case, ...]:
+    """Return the rows of a table of kernels that was read; see `read_cases`."""
+    table = MeasuredTable(path, fields, REQUIRED_COLUMNS)
+    return tuple(_read_case(number, row) for number, row in enumerate(table.read_rows(), start=1))
 
 
 def _read_case(number: int, row: MeasuredRow) -> Case:

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.models.operators.synperf import measure_gap
-from analyzer.operators.operator_rows import read_operator_rows
+from analyzer.operators.operator_rows import OperatorRows
 from analyzer.report.validation_schema import CaseEntry, CeilingEntry
 from analyzer.text.errors import WarplensError
 
@@ -18,15 +18,13 @@ class _Gap(Struct, frozen=True):
     ceiling: float
 
 
-def list_underperforming(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], cases: Sequence[CaseEntry]
-) -> tuple[CeilingEntry, ...]:
+def list_underperforming(rows: OperatorRows, cases: Sequence[CaseEntry]) -> tuple[CeilingEntry, ...]:
     """Return the rows that lie more than .1 of efficiency below the ceiling, the widest gap first.
 
     Operators for which no ceiling ships are left out. cases: the same rows as the report has them.
     """
     gaps: list[_Gap] = []
-    for part in read_operator_rows(columns, rows).batches:
+    for part in rows.batches:
         time_us = np.array([cases[place].time_us for place in part.places])
         try:
             found = measure_gap(part.batch, load_gpu(part.gpu), time_us)

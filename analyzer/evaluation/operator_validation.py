@@ -11,7 +11,8 @@ from analyzer.evaluation.validation_report import CaseFilters, make_validation_r
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.models.calibration import Calibration
 from analyzer.models.operators.registry import list_operator_models
-from analyzer.pipeline.operator_prediction import OperatorAnswers, OperatorOptions, predict_rows
+from analyzer.operators.operator_rows import read_operator_rows
+from analyzer.pipeline.operator_prediction import OperatorAnswers, OperatorOptions, predict_batches
 from analyzer.report.validation_schema import CaseEntry, CasePrediction, ValidationReport
 from analyzer.text.csv_table import CsvTable
 from analyzer.text.errors import InputError
@@ -36,15 +37,15 @@ def validate_operators(
     names = tuple(dict.fromkeys(models)) or list_operator_models()
     rows = _Rows(table)
     kept = rows.select(filters or CaseFilters())
-    fields = [table.rows[i][1] for i in kept]
+    found = read_operator_rows(table.columns, [table.rows[i][1] for i in kept])
     options = OperatorOptions(calibration=calibration)
-    answers = [predict_rows(table.columns, fields, model=name, options=options) for name in names]
+    answers = [predict_batches(found, model=name, options=options) for name in names]
     if not kept or not any(np.isfinite(each.time_us).any() for each in answers):
         reason = next((reason for each in answers for reason in each.reasons if reason), "it has no rows")
         raise InputError(f"{table.name}: no row can be answered: {reason}", hint=_HINT)
     entries = tuple(rows.make_entry(place, i, answers) for place, i in enumerate(kept))
     report = make_validation_report(table.name, entries, names, filters, worst)
-    return replace(report, underperforming=list_underperforming(table.columns, fields, entries))
+    return replace(report, underperforming=list_underperforming(found, entries))
 
 
 class _Rows:

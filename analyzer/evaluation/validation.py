@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from analyzer.evaluation.case_table import Case, load_case_gpu, read_cases
+from analyzer.evaluation.case_table import Case, load_case_gpu, parse_cases, read_case_table
 from analyzer.evaluation.operator_validation import validate_operators
 from analyzer.evaluation.result_cache import (
     CaseResult,
@@ -22,7 +22,6 @@ from analyzer.ir.launch import Timing
 from analyzer.models.calibration import Calibration
 from analyzer.models.registry import find_model, list_models_default_first
 from analyzer.report.validation_schema import CaseEntry, CasePrediction, ValidationReport
-from analyzer.text.csv_table import read_csv_table
 from analyzer.text.errors import InputError, UsageError
 from analyzer.worker_pool import run_in_processes
 
@@ -55,13 +54,13 @@ def validate(
     Raises InputError, HardwareError or UsageError; a row that cannot be analyzed is listed with its reason.
     A table of operators (a column `operator`) is held against the models of operators.
     """
-    rows = read_csv_table(Path(table), "validate takes a CSV table, see docs/validate.md")
-    if "operator" in rows.columns:
-        return validate_operators(rows, models, filters, worst, calibration)
+    fields = read_case_table(Path(table))
+    if "operator" in fields.columns:
+        return validate_operators(fields, models, filters, worst, calibration)
     model_names = tuple(dict.fromkeys(models)) or list_models_default_first()
     for name in model_names:
         find_model(name)
-    cases = (filters or CaseFilters()).select(read_cases(Path(table)))
+    cases = (filters or CaseFilters()).select(parse_cases(Path(table), fields))
     if timing is not None:
         cases = tuple(replace(case, timing=case.timing or timing.value) for case in cases)
     if not cases:

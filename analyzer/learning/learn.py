@@ -10,13 +10,13 @@ from analyzer.learning.corrections import Call, Learned, learn_weights
 from analyzer.learning.judging import LeftOutFigures, judge_errors
 from analyzer.learning.options import LearningOptions
 from analyzer.models.learned.weights import save_weights
+from analyzer.models.operators import ours
 from analyzer.operators.family import OperatorFamily, find_family
 from analyzer.operators.measured import MeasuredBatch
 from analyzer.text.errors import UsageError
 from analyzer.version import __version__
 
 FEWEST_ROWS = 30
-NAME_PREFIX = "ours"
 
 
 class Provenance(msgspec.Struct, frozen=True):
@@ -84,7 +84,7 @@ def learn_set(
 
 def write_learned(learned: Learned, folder: Path, options: LearningOptions, provenance: Provenance) -> None:
     """Write a set of weights and its card into a folder."""
-    path = folder / f"{NAME_PREFIX}-{learned.weights.name}.safetensors"
+    path = folder / f"{ours.NAME}-{learned.weights.name}.safetensors"
     save_weights(learned.weights, path)
     write_file(path.with_suffix(".toml"), [format_card(learned, options, provenance).encode()])
 
@@ -103,7 +103,7 @@ def format_card(learned: Learned, options: LearningOptions, provenance: Provenan
     """Return the card of a set of weights as TOML: data, licence, split, errors on what was left out."""
     weights = learned.weights
     lines = [
-        f"# Card of {NAME_PREFIX}-{weights.name}.safetensors, written by `warplens learn`.",
+        f"# Card of {ours.NAME}-{weights.name}.safetensors, written by `warplens learn`.",
         f'name = "{weights.name}"',
         f'data = "{provenance.data}"',
         f'licence = "{provenance.licence}"',

@@ -112,9 +112,10 @@ def _compute_covariance(
 
 def _find_log_ratios(level: Level, found: "OperatorPrediction") -> NDArray[np.float64]:
     """Return the correction of each row: between measured ones where places are known, else the level."""
-    if found.places is None or not level.places or len(level.places[0]) != found.places.shape[1]:
+    places = found.locate() if found.locate and level.places else None
+    if places is None or len(level.places[0]) != places.shape[1]:
         return np.full(len(found.time_us), level.log_ratio)
-    return interpolate(np.array(level.places), np.array(level.residuals), found.places)
+    return interpolate(np.array(level.places), np.array(level.residuals), places)
 
 
 def apply_calibration(

@@ -141,6 +141,7 @@ class OperatorRows(Struct, frozen=True):
 
     batches: tuple[BatchOfRows, ...]
     problems: Mapping[int, str]
+    n_rows: int
 
 
 class _Key(Struct, frozen=True):
@@ -175,7 +176,7 @@ def read_operator_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) ->
     batches = tuple(
         BatchOfRows(_make_batch(key, group), key.gpu, np.array(group.places)) for key, group in groups.items()
     )
-    return OperatorRows(batches, problems)
+    return OperatorRows(batches, problems, len(rows))
 
 
 class _Fields:

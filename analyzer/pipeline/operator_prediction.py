@@ -20,7 +20,7 @@ from analyzer.models.operators.registry import (
     OperatorPredictor,
     find_operator_model,
 )
-from analyzer.operators.operator_rows import BatchOfRows, read_operator_rows
+from analyzer.operators.operator_rows import BatchOfRows, OperatorRows, read_operator_rows
 from analyzer.report.predict_schema import OperatorPredictionEntry, PredictReport
 from analyzer.text.errors import UsageError, WarplensError
 from analyzer.text.progress import ProgressCallback, ignore_progress
@@ -107,17 +107,27 @@ def predict_rows(
 
     A row that cannot be answered has a reason. Raises UsageError for an unknown model.
     """
+    return predict_batches(read_operator_rows(columns, rows), model=model, options=options, progress=progress)
+
+
+def predict_batches(
+    found: OperatorRows,
+    *,
+    model: str = DEFAULT_OPERATOR_MODEL,
+    options: OperatorOptions = _DEFAULT_OPTIONS,
+    progress: ProgressCallback = ignore_progress,
+) -> OperatorAnswers:
+    """Return times of rows that were read before, as several models answer the same; see `predict_rows`."""
     predict = find_operator_model(model)
     if options.weights is not None:
         _check_takes_weights(model, options.weights)
         predict = partial(ours.predict, folder=options.weights)
-    found = read_operator_rows(columns, rows)
-    answers = _Answers(model, len(rows))
+    answers = _Answers(model, found.n_rows)
     for place, reason in found.problems.items():
         answers.reasons[place] = reason
     done = 0
     for part in found.batches:
-        progress(done, len(rows), f"{part.batch.operator} on {part.gpu}")
+        progress(done, found.n_rows, f"{part.batch.operator} on {part.gpu}")
         try:
             _answer_batch(part, predict, answers, options)
         except WarplensError as error:
@@ -157,9 +167,9 @@ def _answer_batch(
         answers.gpus[place], answers.basis[place] = gpu, found.basis
         answers.dtypes[place], answers.timings[place] = part.batch.dtype, found.timing
         answers.level_names[place] = found.level_name
-    if options.locate and found.places is not None:
-        for i, place in enumerate(part.places):
-            answers.places[place] = tuple(found.places[i].tolist())
+    if options.locate and found.locate is not None:
+        for place, coordinates in zip(part.places, found.locate().tolist(), strict=True):
+            answers.places[place] = tuple(coordinates)
     if options.explain:
         for i, place in enumerate(part.places):
             answers.terms[place] = {name: float(values[i]) for name, values in found.terms_us.items()}
@@ -189,8 +199,9 @@ def predict(
     columns = (*_COMMON_COLUMNS, *given)
     rows = [(operator, name, dtype, *given.values()) for name in gpus]
     models = [model] if isinstance(model, str) else list(model)
+    found = read_operator_rows(columns, rows)
     return make_predict_report(
-        columns, rows, [predict_rows(columns, rows, model=name, options=options) for name in models]
+        columns, rows, [predict_batches(found, model=name, options=options) for name in models]
     )
 
 

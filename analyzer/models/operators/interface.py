@@ -1,6 +1,6 @@
 """What an operator model takes and returns."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from msgspec import Struct
@@ -23,4 +23,5 @@ class OperatorPrediction(Struct, frozen=True):
     terms_us: Mapping[str, Column] = {}  # what a time was made of, for --explain
     level_name: str = ""  # of the model and set of weights that a calibration levels: "ours-gemm-bf16"
     leveled: ResidualInterval | None = None  # the interval once a calibration has given the level
-    places: NDArray[np.float64] | None = None  # rows x coordinates, between which a calibration interpolates
+    # makes rows x coordinates, between which a calibration interpolates; few ask for them
+    locate: Callable[[], NDArray[np.float64]] | None = None

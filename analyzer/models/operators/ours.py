@@ -1,12 +1,13 @@
 """Our model of operators: an analytic reference, times a learned correction; see `learned.correction`."""
 
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from analyzer.hardware.gpu import Gpu
-from analyzer.models.learned.correction import LearnedWeights, Rows, Situation
+from analyzer.models.learned.correction import LearnedWeights, Rows, Situation, TaughtGpu
 from analyzer.models.learned.weights import find_learned_weights
 from analyzer.models.operators.interface import OperatorPrediction
 from analyzer.operators.batches import Column, OperatorBatch, describe_kind
@@ -63,7 +64,7 @@ def predict_with_weights(
     features = family.compute_features(batch, hardware, terms)
     found = apply_correction(weights, gpu.key, hardware, terms.total_us, features)
     found = msgspec.structs.replace(
-        found, terms_us=_list_terms(terms, found.time_us), places=locate_rows(batch, terms)
+        found, terms_us=_list_terms(terms, found.time_us), locate=partial(locate_rows, batch, terms)
     )
     return found if _has_taught(weights, batch) else _mark_derived(found, weights, batch)
 
@@ -88,13 +89,14 @@ def apply_correction(
     weights: LearnedWeights, gpu: str, hardware: OperatorHardware, reference_us: Column, features: Rows
 ) -> OperatorPrediction:
     """Return corrected times of rows with these reference times and features."""
+    figures = compute_hardware_features(hardware)
     situation = weights.find_situation(gpu, hardware.architecture)
-    is_known = weights.takes_known_correction(gpu, hardware.architecture, compute_hardware_features(hardware))
+    nearest = weights.find_nearest(gpu, hardware.architecture, figures)
+    is_known = weights.takes_known_correction(gpu, hardware.architecture, figures)
     correction = weights.known if is_known else weights.unseen
     rows = features
     if correction.sees_hardware:
-        figures = _find_hardware_features(weights, gpu, hardware)
-        rows = np.hstack([features, np.broadcast_to(np.array(figures), (len(features), len(figures)))])
+        rows = np.hstack([features, np.tile(nearest.hardware, (len(features), 1))])
     in_range = weights.is_in_range(features)
     time_us = reference_us * np.exp(correction.predict(rows))
     low, high = weights.intervals[situation].find(time_us)
@@ -103,23 +105,14 @@ def apply_correction(
         low_us=time_us * np.exp(low),
         high_us=time_us * np.exp(high),
         in_range=in_range,
-        basis=_describe_basis(weights, situation, gpu, hardware),
+        basis=_describe_basis(weights, situation, nearest),
         timing=weights.timing,
         level_name=f"{NAME}-{weights.name}",
         leveled=weights.leveled,
     )
 
 
-def _find_hardware_features(
-    weights: LearnedWeights, gpu: str, hardware: OperatorHardware
-) -> tuple[float, ...]:
-    return weights.find_nearest(gpu, hardware.architecture, compute_hardware_features(hardware)).hardware
-
-
-def _describe_basis(
-    weights: LearnedWeights, situation: Situation, gpu: str, hardware: OperatorHardware
-) -> str:
-    nearest = weights.find_nearest(gpu, hardware.architecture, compute_hardware_features(hardware))
+def _describe_basis(weights: LearnedWeights, situation: Situation, nearest: TaughtGpu) -> str:
     if situation is Situation.KNOWN:
         return f"learned on {nearest.n_rows:,} rows of this GPU ({weights.dataset}, {weights.timing} times)"
     taught = ", ".join(sorted(t.gpu for t in weights.taught))
