@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 from error_metrics import ERROR_COLUMNS
 from markdown import render_table
-from operator_data import aiconfigurator_attention, pipeweave_attention
+from operator_data import aiconfigurator_attention
 from operator_tables import format_learned, format_row
+from operator_teaching import NAMED_ATTENTION_OPTIONS, SERVING_OPTIONS, load_named_attention
 from rich.console import Console
 
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.learning.corrections import Learned, learn_weights
-from analyzer.learning.options import LearningOptions
 from analyzer.models.operators.ours import compute_batch_terms, predict_with_weights
 from analyzer.operators.batches import AttentionBatch, Column, MlaBatch
 from analyzer.operators.families import attention, mla
@@ -31,31 +31,11 @@ from analyzer.operators.measured import MeasuredBatch
 from analyzer.operators.names import DataType
 
 ROOT = Path(__file__).resolve().parents[1]
-NAMED_OPTIONS = LearningOptions(
-    n_trees=60,
-    tree_depth=3,
-    min_leaf_rows=20,
-    transfer_trees=30,
-    transfer_depth=2,
-    n_perceptrons=0,
-)
-GENERIC_OPTIONS = LearningOptions(
-    max_rows_per_gpu=8000,
-    n_trees=300,
-    tree_depth=6,
-    min_leaf_rows=10,
-    transfer_trees=120,
-    transfer_depth=4,
-    n_perceptrons=2,
-    n_steps=2000,
-    leaves_out="architecture",
-)
 
 
-def load_named(data: Path, family_of_kinds: str, limit: int = 400) -> list[MeasuredBatch]:
+def load_named(data: Path, family_of_kinds: str) -> list[MeasuredBatch]:
     """Return the rows that teach FlashInfer's `fa2` or `fa3`: SynPerf's, and what generic rows teach."""
-    rows = pipeweave_attention.load(data / "pipeweave")
-    rows += aiconfigurator_attention.load_named_kernels(data / "aiconfigurator", limit=limit)
+    rows = load_named_attention(data)
     return [
         m for m in rows if isinstance(m.batch, AttentionBatch) and m.batch.kind.startswith(family_of_kinds)
     ]
@@ -70,7 +50,7 @@ def judge_named(data: Path, console: Console) -> None:
         teaching = load_named(data, kinds)
         for gpu in sorted({m.gpu for m in teaching if m.dataset == "pipeweave"}):
             others = [m for m in teaching if m.gpu != gpu]
-            learned = learn_weights(attention.FAMILY, others, NAMED_OPTIONS, name=kinds)
+            learned = learn_weights(attention.FAMILY, others, NAMED_ATTENTION_OPTIONS, name=kinds)
             for judged in (m for m in teaching if m.gpu == gpu and m.dataset == "pipeweave"):
                 columns = _predict_all(attention.FAMILY, learned, others, judged)
                 measured.append(judged.time_us)
@@ -90,7 +70,7 @@ def judge_named(data: Path, console: Console) -> None:
 def judge(measured: Sequence[MeasuredBatch], console: Console, title: str) -> None:
     """Print errors on new head layouts of known GPUs, and on architectures left out, beside baselines."""
     family = find_family(measured[0].batch)
-    learned = learn_weights(family, measured, GENERIC_OPTIONS, name=title, report=console.print)
+    learned = learn_weights(family, measured, SERVING_OPTIONS, name=title, report=console.print)
     console.print(title, style="bold")
     console.print(format_learned(learned), markup=False)
     rows = []

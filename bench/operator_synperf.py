@@ -20,6 +20,7 @@ from markdown import render_table
 from numpy.typing import NDArray
 from operator_data import (
     aiconfigurator_gemm,
+    gpu_keys,
     neusight_profiles,
     pipeweave_attention,
     pipeweave_moe,
@@ -353,7 +354,7 @@ def print_moe() -> None:
             listed = list(csv.DictReader(file))
         name = listed[0]["gpu"]
         batch, time_us, theirs, tuned = read_underperforming(listed)
-        gap = measure_gap_with_ceiling(ceiling, batch, load_gpu(pipeweave_moe.GPU_KEYS[name]), time_us)
+        gap = measure_gap_with_ceiling(ceiling, batch, load_gpu(gpu_keys.PIPEWEAVE[name]), time_us)
         cells = (gap.efficiency, theirs, gap.ceiling, tuned)
         flagged = f"{int(gap.underperforms.sum())} of {len(batch)}"
         table.append([name, *(f"{cell.mean():.3f}" for cell in cells), flagged])

@@ -94,7 +94,7 @@ _PRODUCTS = LearningOptions(
     leaves_out="architecture",
 )
 _SCALED = LearningOptions(min_leaf_rows=10, n_perceptrons=2, n_steps=4000, batch_rows=256)
-_SERVING = LearningOptions(
+SERVING_OPTIONS = LearningOptions(
     max_rows_per_gpu=8_000, min_leaf_rows=10, n_perceptrons=2, n_steps=2000, leaves_out="architecture"
 )
 # Known A100, new (n, k), linear: trees 5.4 %, perceptrons 4.8 %, both 4.8 %; batched 2.1, 2.5, 2.1 %. On GPUs
@@ -106,7 +106,7 @@ _FEW_TREES = LearningOptions(
 )
 _COLLECTIVES = replace(_FEW_TREES, n_trees=150, max_rows_per_gpu=1500)
 _MOE = LearningOptions(min_leaf_rows=8, n_trees=250, transfer_trees=100, n_perceptrons=0)
-_NAMED_ATTENTION = LearningOptions(
+NAMED_ATTENTION_OPTIONS = LearningOptions(
     n_trees=60, tree_depth=3, transfer_trees=30, transfer_depth=2, n_perceptrons=0
 )
 
@@ -120,10 +120,10 @@ def _load_generic_attention() -> list[MeasuredBatch]:
     ]
 
 
-def _load_named_attention() -> list[MeasuredBatch]:
+def load_named_attention(data: Path = DATA) -> list[MeasuredBatch]:
     """Return FlashInfer's rows, and those of kernels like them in serving frameworks."""
-    return pipeweave_attention.load(DATA / "pipeweave") + aiconfigurator_attention.load_named_kernels(
-        DATA / "aiconfigurator", limit=400
+    return pipeweave_attention.load(data / "pipeweave") + aiconfigurator_attention.load_named_kernels(
+        data / "aiconfigurator", limit=400
     )
 
 
@@ -149,13 +149,17 @@ TEACHINGS: tuple[Teaching, ...] = (
     ),
     Teaching("moe", "moe-product", lambda: pipeweave_moe.load_teaching(DATA), _FEW_TREES, PIPEWEAVE),
     Teaching("moe-both", "moe-both", lambda: aiconfigurator_moe.load_teaching(DATA), _MOE, AICONFIGURATOR),
-    Teaching("attention", "attention-fa", _load_named_attention, _NAMED_ATTENTION, PIPEWEAVE_AND_SERVING),
-    Teaching("attention-generic", "attention-generic", _load_generic_attention, _SERVING, AICONFIGURATOR),
+    Teaching(
+        "attention", "attention-fa", load_named_attention, NAMED_ATTENTION_OPTIONS, PIPEWEAVE_AND_SERVING
+    ),
+    Teaching(
+        "attention-generic", "attention-generic", _load_generic_attention, SERVING_OPTIONS, AICONFIGURATOR
+    ),
     Teaching(
         "mla",
         "mla",
         lambda: aiconfigurator_attention.load_mla(DATA / "aiconfigurator"),
-        _SERVING,
+        SERVING_OPTIONS,
         AICONFIGURATOR,
     ),
     Teaching("products-fp32", "fp32_product", neusight_products.load_teaching, _FP32, NEUSIGHT),

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from markdown import render_table
+from operator_data.gpu_keys import PIPEWEAVE
 
 import analyzer
 from analyzer.frontend.cuda_tools import CudaTool, find_tool, make_tool_environment
@@ -38,14 +39,6 @@ ROWS = ROOT.parent / "shared" / "data" / "pipeweave" / "rows"
 CACHE = Path.home() / ".cache" / "warplens" / "production"
 WHEEL = "sgl-kernel==0.3.16.post5"
 _LIBRARY = "sgl_kernel/sm90/common_ops.abi3.so"
-GPU_KEYS = {
-    "A100-80GB SXM": "a100-80gb-sxm",
-    "A40": "a40",
-    "H20": "h20",
-    "H800": "h800-sxm",
-    "L20": "l20",
-    "RTX 6000 Ada": "rtx-6000-ada",
-}
 # The code that each GPU runs: of the wheel's cubins the nearest one of its generation.
 _ARCH_BY_GPU_ARCH = {
     "sm_80": "sm_80",
@@ -89,7 +82,7 @@ def read_rows(folder: Path = ROWS) -> tuple[ProductionRow, ...]:
             found += [
                 ProductionRow(
                     kernel,
-                    GPU_KEYS[line["gpu"]],
+                    PIPEWEAVE[line["gpu"]],
                     int(line["seq"]),
                     int(line["dim"]),
                     float(line["time_us"]),
@@ -260,7 +253,7 @@ def render_scores(errors: Sequence[RowError]) -> str:
     for kernel in (RMSNORM, SILU):
         for model in dict.fromkeys(one.model for one in errors):
             own = [one for one in errors if one.row.kernel == kernel and one.model == model]
-            groups = {gpu: [one for one in own if one.row.gpu == gpu] for gpu in GPU_KEYS.values()}
+            groups = {gpu: [one for one in own if one.row.gpu == gpu] for gpu in PIPEWEAVE.values()}
             groups |= {
                 f"under {_TINY_US:.0f} us": [one for one in own if one.row.time_us < _TINY_US],
                 f"under {_SHORT_US:.0f} us": [one for one in own if one.row.time_us < _SHORT_US],

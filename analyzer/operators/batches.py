@@ -129,6 +129,16 @@ class ElementwiseBatch(Struct, frozen=True):
     def __len__(self) -> int:
         return len(self.elements)
 
+    @property
+    def moved_bytes(self) -> Column:
+        """Bytes of the inputs and of the output of each row."""
+        return (self.inputs + 1.0) * self.elements * self.dtype.activation_bytes
+
+    @property
+    def footprint_bytes(self) -> Column:
+        """Bytes that back-to-back launches use in turn: outputs alternate between two buffers."""
+        return (self.inputs + 2.0) * self.elements * self.dtype.activation_bytes
+
 
 class CollectiveBatch(Struct, frozen=True):
     """Collectives: `message_bytes` per GPU among `gpus` GPUs of one node."""

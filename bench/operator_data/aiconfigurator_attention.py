@@ -17,14 +17,8 @@ import pyarrow.parquet as pq
 from analyzer.operators.batches import AttentionBatch, Column, MlaBatch, RaggedLengths
 from analyzer.operators.measured import MeasuredBatch, Timing
 from analyzer.operators.names import AttentionKind, DataType, Operator
+from operator_data.gpu_keys import AICONFIGURATOR
 
-GPU_KEYS = {
-    "a100_sxm": "a100-80gb-sxm",
-    "l40s": "l40s",
-    "h100_sxm": "h100-sxm",
-    "b200_sxm": "b200",
-    "gb200": "gb200",
-}
 # TensorRT-LLM covers every GPU, most layouts, and repeats best from version to version (1.5 to 6 %).
 FRAMEWORK = "trtllm"
 NEWEST = {"a100_sxm": "1.0.0"}
@@ -51,7 +45,7 @@ def load_attention(data: Path, dtype: DataType, *, seed: int = 0, limit: int = 0
     generation = _read(data / "generation_attention_perf.parquet")
     generation = _where(generation, kv_cache_dtype=name)
     batches = []
-    for gpu, key in GPU_KEYS.items():
+    for gpu, key in AICONFIGURATOR.items():
         version = NEWEST.get(gpu, NEWEST_OTHERWISE)
         parts = [_sample(_choose(table, gpu, version), seed, limit) for table in (context, generation)]
         table = pa.concat_tables(parts)
@@ -96,7 +90,7 @@ def compare_sources(data: Path) -> list[tuple[str, ...]]:
     for phase in ("context", "generation"):
         table = _where(_read(data / f"{phase}_attention_perf.parquet"), kv_cache_dtype="bfloat16")
         table = _where(table, attn_dtype="bfloat16")
-        for gpu in GPU_KEYS:
+        for gpu in AICONFIGURATOR:
             of_gpu = _where(table, gpu=gpu)
             taught = _index_times(_choose(of_gpu, gpu, NEWEST.get(gpu, NEWEST_OTHERWISE)))
             sources = sorted(set(zip(of_gpu["fw"].to_pylist(), of_gpu["ver"].to_pylist(), strict=True)))
@@ -129,7 +123,7 @@ def load_mla(data: Path, *, seed: int = 0, limit: int = 0) -> list[MeasuredBatch
     """
     tables = [_read(data / f"{name}.parquet") for name in ("context_mla_perf", "generation_mla_perf")]
     batches = []
-    for gpu, key in GPU_KEYS.items():
+    for gpu, key in AICONFIGURATOR.items():
         version = MLA_NEWEST.get(gpu, NEWEST_OTHERWISE)
         parts = []
         for table in tables:

@@ -18,16 +18,10 @@ from numpy.typing import NDArray
 from analyzer.operators.batches import Column, ProductBatch
 from analyzer.operators.measured import MeasuredBatch, Timing
 from analyzer.operators.names import DataType, Operator
+from operator_data.gpu_keys import AICONFIGURATOR
 
 DATASET = "aiconfigurator"
 FRAMEWORK = "trtllm"
-_GPUS = {
-    "a100_sxm": "a100-80gb-sxm",
-    "l40s": "l40s",
-    "h100_sxm": "h100-sxm",
-    "b200_sxm": "b200",
-    "gb200": "gb200",
-}
 _NEWEST = {"a100_sxm": "1.0.0"}
 _NEWEST_OTHERWISE = "1.3.0rc20"
 DATA_TYPES = {
@@ -49,7 +43,7 @@ def load_products(folder: Path, framework: str = FRAMEWORK) -> list[MeasuredBatc
     """
     table = pq.read_table(folder / "gemm_perf.parquet", filters=[("fw", "=", framework), ("m", ">", 0)])
     batches = []
-    for gpu, key in _GPUS.items():
+    for gpu, key in AICONFIGURATOR.items():
         of_gpu = table.filter(pc.equal(table["gpu"], gpu))
         for name, dtype in DATA_TYPES.items():
             of_type = of_gpu.filter(pc.equal(of_gpu["gemm_dtype"], name))

@@ -23,16 +23,10 @@ from analyzer.operators.batches import MoeBatch
 from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.measured import MeasuredBatch, Timing
 from analyzer.operators.names import DataType, MoeProduct, Operator
+from operator_data.gpu_keys import AICONFIGURATOR
 from operator_data.pipeweave_moe import make_shape_keys
 
 DATASET = "aiconfigurator moe"
-GPU_KEYS = {
-    "a100_sxm": "a100-80gb-sxm",
-    "l40s": "l40s",
-    "h100_sxm": "h100-sxm",
-    "b200_sxm": "b200",
-    "gb200": "gb200",
-}
 # name of the data type in the table, and the kernel source that teaches
 SOURCES = {
     DataType.BF16: ("bfloat16", "sglang_fused_moe_triton"),
@@ -64,7 +58,7 @@ def load(data: Path, dtype: DataType) -> list[MeasuredBatch]:
         ],
     )
     result = []
-    for system, gpu in GPU_KEYS.items():
+    for system, gpu in AICONFIGURATOR.items():
         rows = table.filter(pc.equal(table["gpu"].cast(pa.string()), system))
         if rows.num_rows:
             result.append(_drop_other_models(_make_measured(_pick_version(rows), gpu, dtype)))

@@ -18,13 +18,8 @@ from numpy.typing import NDArray
 from analyzer.operators.batches import CollectiveBatch, Column
 from analyzer.operators.measured import MeasuredBatch, Timing
 from analyzer.operators.names import DataType, Operator
+from operator_data.gpu_keys import PIPEWEAVE
 
-GPU_KEYS = {
-    "A100-80GB SXM": "a100-80gb-sxm",
-    "H20": "h20",
-    "H800": "h800-sxm",
-    "RTX 6000 Ada": "rtx-6000-ada",
-}
 SYSTEM_KEYS = {
     "a100_sxm": "a100-80gb-sxm",
     "h100_sxm": "h100-sxm",
@@ -55,7 +50,7 @@ def load_pipeweave(data: Path, operator: Operator) -> list[MeasuredBatch]:
     for path in sorted((data / "pipeweave" / "collectives").glob(f"{operator}_*.parquet")):
         table = pq.read_table(path)
         message_bytes, gpus = (table[name].to_numpy().astype(np.float64) for name in ("bytes", "num_workers"))
-        gpu = GPU_KEYS[table["gpu"][0].as_py()]
+        gpu = PIPEWEAVE[table["gpu"][0].as_py()]
         time_us = table["median_ms"].to_numpy() * 1e3
         result.append(
             _make("pipeweave collectives", gpu, operator, message_bytes, gpus, time_us, Timing.KERNEL)

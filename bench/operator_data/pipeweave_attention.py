@@ -10,15 +10,7 @@ import numpy as np
 from analyzer.operators.batches import AttentionBatch, RaggedLengths
 from analyzer.operators.measured import MeasuredBatch, Timing
 from analyzer.operators.names import AttentionKind, DataType, Operator
-
-GPU_KEYS = {
-    "A100-80GB SXM": "a100-80gb-sxm",
-    "A40": "a40",
-    "H20": "h20",
-    "H800": "h800-sxm",
-    "L20": "l20",
-    "RTX 6000 Ada": "rtx-6000-ada",
-}
+from operator_data.gpu_keys import PIPEWEAVE
 
 
 def load(data: Path) -> list[MeasuredBatch]:
@@ -29,7 +21,7 @@ def load(data: Path) -> list[MeasuredBatch]:
     groups: defaultdict[tuple[str, str], list[dict[str, str]]] = defaultdict(list)
     with (data / "rows" / "attention.csv").open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            groups[GPU_KEYS[row["gpu"]], row["attention_type"]].append(row)
+            groups[PIPEWEAVE[row["gpu"]], row["attention_type"]].append(row)
     return [_make_batch(gpu, AttentionKind(kind), rows) for (gpu, kind), rows in sorted(groups.items())]
 
 

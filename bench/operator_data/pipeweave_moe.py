@@ -22,9 +22,9 @@ from analyzer.operators.batches import Column, MoeBatch
 from analyzer.operators.families.moe import TileConfiguration
 from analyzer.operators.measured import MeasuredBatch, Timing
 from analyzer.operators.names import DataType, MoeProduct, Operator
+from operator_data.gpu_keys import PIPEWEAVE
 
 DATASET = "pipeweave moe"
-GPU_KEYS = {"A100-80GB SXM": "a100-80gb-sxm", "A40": "a40", "H800": "h800-sxm"}
 _SHAPE = ("M", "E", "topk", "H", "N")
 _CONFIGURATION = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages")
 # default over best configuration: 1.0 to 1.55 where nothing disturbed, 1.8 to 4 where the A40 throttled
@@ -70,7 +70,7 @@ def load_tuned(data: Path, kind: str = "best_three") -> list[TunedRows]:
         columns = {name: table[name].to_numpy().astype(np.float64) for name in (*_SHAPE, *_CONFIGURATION)}
         result.append(
             TunedRows(
-                GPU_KEYS[table["gpu"][0].as_py()],
+                PIPEWEAVE[table["gpu"][0].as_py()],
                 _make_batch([columns[name] for name in _SHAPE]),
                 TileConfiguration(*(columns[name] for name in _CONFIGURATION)),
                 table["time_us"].to_numpy(),
@@ -106,7 +106,7 @@ def _read_rows(path: Path, time_column: str) -> dict[tuple[str, _Shape], float]:
     """Return times in microseconds by GPU and shape; a shape that stands twice keeps its last time."""
     with path.open(newline="", encoding="utf-8") as file:
         return {
-            (GPU_KEYS[row["gpu"]], tuple(int(row[name]) for name in _SHAPE)): float(row[time_column])
+            (PIPEWEAVE[row["gpu"]], tuple(int(row[name]) for name in _SHAPE)): float(row[time_column])
             for row in csv.DictReader(file)
         }
 

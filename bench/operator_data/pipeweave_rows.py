@@ -12,17 +12,10 @@ import numpy as np
 from analyzer.operators.batches import RowwiseBatch
 from analyzer.operators.measured import MeasuredBatch, Timing
 from analyzer.operators.names import DataType, Operator
+from operator_data.gpu_keys import PIPEWEAVE
 
 DATASET = "pipeweave rows"
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data" / "pipeweave" / "rows"
-GPU_KEYS = {
-    "A100-80GB SXM": "a100-80gb-sxm",
-    "A40": "a40",
-    "H20": "h20",
-    "H800": "h800-sxm",
-    "L20": "l20",
-    "RTX 6000 Ada": "rtx-6000-ada",
-}
 _FILES = {Operator.FUSED_ADD_RMSNORM: "rmsnorm.csv", Operator.SILU_MUL: "silu.csv"}
 
 
@@ -32,7 +25,7 @@ def load_rows(folder: Path = FOLDER) -> list[MeasuredBatch]:
     for operator, name in _FILES.items():
         with (folder / name).open(encoding="utf-8", newline="") as file:
             lines = list(csv.DictReader(file))
-        for gpu, key in GPU_KEYS.items():
+        for gpu, key in PIPEWEAVE.items():
             own = [(float(x["seq"]), float(x["dim"]), float(x["time_us"])) for x in lines if x["gpu"] == gpu]
             rows, columns, time_us = np.array(own).T
             keys = (columns * 1_000_003 + rows).astype(np.int64)

@@ -46,9 +46,9 @@ def compute_terms(
     batch: ElementwiseBatch, hardware: OperatorHardware, parameters: Parameters
 ) -> ReferenceTerms:
     """Return the time of each row of a batch and its terms; see the module's docstring."""
-    moved_bytes = (batch.inputs + 1.0) * batch.elements * batch.dtype.activation_bytes
+    moved_bytes = batch.moved_bytes
     kept_bytes = parameters["kept_share"] * hardware.l2_bytes / hardware.l2_partitions
-    missed = compute_missed_share(_compute_footprint(batch) / kept_bytes)
+    missed = compute_missed_share(batch.footprint_bytes / kept_bytes)
     share = parameters["hbm_share" if hardware.has_hbm else "gddr_share"]
     dram_us = missed * moved_bytes / (hardware.dram_gbps * 1e3 * share)
     l2_us = moved_bytes / (hardware.l2_copy_gbps * 1e3 * parameters["l2_share"])
@@ -73,7 +73,7 @@ def compute_features(
         [
             batch.inputs,
             shares,
-            np.clip(np.log2(_compute_footprint(batch) / hardware.l2_bytes), -8.0, 5.0),
+            np.clip(np.log2(batch.footprint_bytes / hardware.l2_bytes), -8.0, 5.0),
             np.clip(np.log2(batch.elements / hardware.sm_count), 0.0, 20.0),
         ]
     )
@@ -82,11 +82,6 @@ def compute_features(
 def choose_weights(batch: OperatorBatch) -> str:
     """Return the one set of weights."""
     return "elementwise"
-
-
-def _compute_footprint(batch: ElementwiseBatch) -> NDArray[np.float64]:
-    footprint: NDArray[np.float64] = (batch.inputs + 2.0) * batch.elements * batch.dtype.activation_bytes
-    return footprint
 
 
 FAMILY = OperatorFamily(

@@ -12,7 +12,7 @@ Invariant: a large batch moves its inputs and its output at the sustained DRAM b
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.operators.batches import Column, ElementwiseBatch, OperatorBatch
+from analyzer.operators.batches import ElementwiseBatch, OperatorBatch
 from analyzer.operators.family import FittedParameter, OperatorFamily, Parameters, ReferenceTerms
 from analyzer.operators.hardware_figures import OperatorHardware
 from analyzer.operators.names import Operator
@@ -44,9 +44,9 @@ def compute_terms(
     batch: ElementwiseBatch, hardware: OperatorHardware, parameters: Parameters
 ) -> ReferenceTerms:
     """Return the time of each row of a batch and its terms; see the module's docstring."""
-    moved_bytes = (batch.inputs + 1.0) * batch.elements * batch.dtype.activation_bytes
+    moved_bytes = batch.moved_bytes
     kept = parameters["kept_share_partitioned" if hardware.l2_partitions > 1.0 else "kept_share"]
-    missed = compute_missed_share(_compute_footprint(batch) / (kept * hardware.l2_bytes))
+    missed = compute_missed_share(batch.footprint_bytes / (kept * hardware.l2_bytes))
     dram_us = missed * moved_bytes / (hardware.sustained_dram_gbps * 1e3 * parameters["dram_share"])
     l2_us = moved_bytes / (hardware.l2_copy_gbps * 1e3 * parameters["l2_share"])
     latency_cycles = parameters["start_l2_latencies"] * hardware.l2_latency_cycles
@@ -69,7 +69,7 @@ def compute_features(
         [
             batch.inputs,
             shares,
-            np.clip(np.log2(_compute_footprint(batch) / hardware.l2_bytes), -8.0, 6.0),
+            np.clip(np.log2(batch.footprint_bytes / hardware.l2_bytes), -8.0, 6.0),
             np.full(len(batch), hardware.l2_latency_cycles / hardware.dram_latency_cycles),
         ]
     )
@@ -78,12 +78,6 @@ def compute_features(
 def choose_weights(batch: OperatorBatch) -> str:
     """Return the one set of weights: data types differ by their bytes. None is shipped."""
     return "elementwise-kernel"
-
-
-def _compute_footprint(batch: ElementwiseBatch) -> Column:
-    """Return the bytes that back-to-back launches use in turn; outputs alternate between two buffers."""
-    footprint: Column = (batch.inputs + 2.0) * batch.elements * batch.dtype.activation_bytes
-    return footprint
 
 
 FAMILY = OperatorFamily(
