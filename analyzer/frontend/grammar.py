@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _START_RULES = {
     "sass": ("instruction", "operands"),
+    "triton": ("operation", "label", "type", "attribute", "location"),
     "trace": (
         "header",
         "marker",
