@@ -37,7 +37,6 @@ from analyzer.tiles.values import (
     TileValue,
     Unknown,
     count_true,
-    find_extremes,
 )
 
 _MAX_TRIPS = 20_000  # of a loop that are run one by one
@@ -195,10 +194,9 @@ class TileEvaluator:
         return count
 
     def _note_unknown(self, value: TileValue, assumption: str) -> None:
-        reason = value.reason if isinstance(value, Unknown) else ""
-        argument = value.argument if isinstance(value, Unknown) else ""
-        hint = f"; give it with --arg {argument}=@FILE.npy" if argument else ""
-        self.facts.note(f"{assumption} ({reason}{hint})" if reason else assumption)
+        reason, hint = (value.reason, value.hint) if isinstance(value, Unknown) else ("", "")
+        told = "; ".join(each for each in (reason, hint) if each)
+        self.facts.note(f"{assumption} ({told})" if told else assumption)
 
     # Loops
 
@@ -416,5 +414,3 @@ def _estimate_work(graph: Graph, jump: Jump) -> int:
             waiting += [each.target for each in graph.blocks[place].jumps if each.target is not None]
     return total
 
-
-__all__ = ["ArgumentContents", "LaunchFacts", "TileEvaluator", "find_extremes"]

@@ -490,7 +490,7 @@ def _evaluate_load(context: EvaluationContext, operation: Operation, operands: O
     if not isinstance(pointer, TilePointer) or pointer.argument is None:
         return Unknown(place)
     name = context.name_argument(pointer.argument)
-    unknown = Unknown(f"loaded from {name} at line {operation.line}", name)
+    unknown = Unknown(f"loaded from {name} at line {operation.line}", f"--arg {name}=@FILE.npy gives it")
     contents = context.find_contents(pointer.argument, name_type(kind))
     if contents is None or isinstance(pointer.offset, Unknown):
         return unknown

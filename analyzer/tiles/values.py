@@ -42,7 +42,7 @@ class Unknown(Struct, frozen=True):
     """A value that the launch does not give."""
 
     reason: str = ""  # for people: `loaded from ids_ptr at line 12`
-    argument: str = ""  # the argument whose contents would give it
+    hint: str = ""  # the option that would give it
 
 
 class TileInteger(Struct, frozen=True, eq=False):
