@@ -1,8 +1,8 @@
 """Parses PTX text to a `PtxModule`.
 
 Comments are blanked first, so that places stay. One regular expression splits the body of a function into
-statements; directives between functions are read one by one. Operands go through `OperandReader`, declarations
-through `DeclarationReader`: the grammar (grammars/ptx.lark) parses each distinct shape of them once.
+statements; directives between functions are read one by one. Operands go through `OperandReader`,
+declarations through `DeclarationReader`: the grammar (grammars/ptx.lark) parses each distinct shape once.
 """
 
 import gc

@@ -27,8 +27,8 @@ from analyzer.frontend.ptx.statements import (
 )
 
 _MAX_SHAPES = 1 << 14  # that are kept
-_MAX_NESTING = 64
-_MAX_OPERATORS = 256  # of one text that the grammar parses; a call of Python for each may be nested
+_MAX_NESTING = 32
+_MAX_OPERATORS = 64  # of one operand; the tree of an expression is walked by recursion
 # A name, perhaps with a component, or a constant, as NAME and NUMBER of the grammar.
 _WORD = re.compile(
     r"(%?[A-Za-z_$][\w$]*(?:\.\w+)?"
