@@ -115,8 +115,6 @@ def _build_type(tree: Any) -> IrType:
             return PointerType(_build_type(pointee), int(space) if space is not None else 1)
         case "shaped":
             return _build_shaped(str(tree.children[0]), tree.children[1:])
-        case "elided":
-            return _build_shaped("!ttg.memdesc", tree.children)
         case _:
             return OpaqueType(_format_tokens(tree))
 
@@ -272,8 +270,8 @@ def _decode_blob(text: str, element: str) -> tuple[Attribute, ...]:
 def _build_dialect(name: str, parameters: list[Any]) -> Attribute:
     """Return a layout; an enumeration such as `#arith.fastmath<none>` is a string."""
     kind = normalize_name(name[1:]).rpartition(".")[2]
-    if len(parameters) == 1 and parameters[0].data == "word" and "." in name:
-        return StringAttribute(str(parameters[0].children[0]))
+    if len(parameters) == 1 and parameters[0].data in ("word", "words"):
+        return StringAttribute(str(parameters[0].children[-1]))
     fields: list[tuple[str, Attribute]] = []
     for each in parameters:
         match each.data:

@@ -132,7 +132,7 @@ def _build_function(raw: RawOperation, aliases: AliasTable, unknown: Counter[str
     blocks = raw.regions[0] if raw.regions else []
     body = builder.build_body(blocks, arguments) if blocks else Region(())
     return TritonFunction(
-        name=_get_text(given, "symbol").lstrip("@") or _get_text(given, "sym_name"),
+        name=_get_text(given, "sym_name").removeprefix("@"),
         is_public="public" in given or _get_text(given, "sym_visibility") == "public",
         arguments=body.blocks[0].arguments if body.blocks else arguments,
         argument_names=tuple(_name_argument(each, aliases, slots) for slots, each in own),
