@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from analyzer.frontend.triton.aliases import AliasTable
-from analyzer.frontend.triton.attributes import UNIT
+from analyzer.frontend.triton.formatting import UNIT
 from analyzer.frontend.triton.normal_form import normalize_attributes, normalize_regions, split_branch_operands
 from analyzer.frontend.triton.operation_table import TOKEN_TYPE
 from analyzer.frontend.triton.rules import Derivation
