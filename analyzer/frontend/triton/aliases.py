@@ -48,7 +48,8 @@ class AliasTable:
         """Return the type that a text means. Raises TritonSyntaxError if it means none."""
         found = self._types.get(text)
         if found is None:
-            found = self._types[text] = parse_type(self._expand(text))
+            name = _find_elided_name(text) if text.startswith("<") else ""
+            found = self._types[text] = parse_type(self._expand(name + text))
         return found
 
     def read_attribute(self, text: str) -> Attribute:
@@ -121,6 +122,13 @@ class AliasTable:
                 return next((place for place in places if place.source_line is not None), _NOWHERE)
             case _:
                 return _NOWHERE
+
+
+def _find_elided_name(text: str) -> str:
+    """Return the name that a type without one has: `<128xf16, #shared, #smem>`, `<bf16>`, `<tensor<8xf32>>`."""
+    if text[1].isdigit() or text[1] == "?":
+        return "!ttg.memdesc"
+    return "!tt.tensordesc" if text.startswith("<tensor") else "!tt.ptr"
 
 
 class _Node(Struct, frozen=True):

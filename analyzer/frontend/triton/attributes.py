@@ -3,11 +3,11 @@
 Few distinct ones occur, so the results are kept by text.
 """
 
-import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from analyzer.frontend.grammar import load_parser
+from analyzer.frontend.triton.formatting import DYNAMIC_SIZE, UNIT, decode_float, format_type
 from analyzer.frontend.triton.syntax_errors import TritonSyntaxError
 from analyzer.ir.tile_operations import (
     Attribute,
@@ -30,16 +30,9 @@ from analyzer.ir.tile_operations import (
 if TYPE_CHECKING:
     from lark import Token, Tree
 
-UNIT = StringAttribute("unit")
-DYNAMIC_SIZE = -1  # of `tensor<?xf32>`
 _MAX_KEPT = 1 << 14
 _MAX_DENSE_VALUES = 1 << 20
 _SPECIAL_SCALARS = {"index", "bf16", "tf32"}
-_FLOAT_BITS = {
-    "f16": ("<e", 2),
-    "f32": ("<f", 4),
-    "f64": ("<d", 8),
-}
 _DIALECTS = (("triton_nvidia_gpu.", "ttng."), ("triton_gpu.", "ttg."))  # names until Triton 3.1
 _LAYOUT_KINDS = {
     "shared": "swizzled_shared",
@@ -115,8 +108,6 @@ def _build_type(tree: Any) -> IrType:
             return PointerType(_build_type(pointee), int(space) if space is not None else 1)
         case "shaped":
             return _build_shaped(str(tree.children[0]), tree.children[1:])
-        case "elided":
-            return _build_shaped("!ttg.memdesc", tree.children)
         case _:
             return OpaqueType(_format_tokens(tree))
 
@@ -212,20 +203,6 @@ def _build_number(text: str, type_name: str) -> Attribute:
     return IntegerAttribute(int(text, 16) if is_hex else int(text), type_name)
 
 
-def decode_float(bits: int, type_name: str) -> float:
-    """Return the value that the bits of a floating-point number mean; of narrow ones the bits' own value.
-
-    >>> decode_float(0xFF800000, "f32")
-    -inf
-    """
-    if type_name == "bf16":
-        bits, type_name = bits << 16, "f32"
-    code, size = _FLOAT_BITS.get(type_name, ("", 0))
-    if not code or bits < 0 or bits >> (8 * size):
-        return float(bits)
-    return float(struct.unpack(code, bits.to_bytes(size, "little"))[0])
-
-
 def _build_dense(content: Any, type_tree: Any) -> DenseAttribute:
     type_ = _build_type(type_tree)
     element = (
@@ -272,8 +249,8 @@ def _decode_blob(text: str, element: str) -> tuple[Attribute, ...]:
 def _build_dialect(name: str, parameters: list[Any]) -> Attribute:
     """Return a layout; an enumeration such as `#arith.fastmath<none>` is a string."""
     kind = normalize_name(name[1:]).rpartition(".")[2]
-    if len(parameters) == 1 and parameters[0].data == "word" and "." in name:
-        return StringAttribute(str(parameters[0].children[0]))
+    if len(parameters) == 1 and parameters[0].data in ("word", "words"):
+        return StringAttribute(str(parameters[0].children[-1]))
     fields: list[tuple[str, Attribute]] = []
     for each in parameters:
         match each.data:
@@ -342,11 +319,18 @@ def _format_tokens(tree: Any) -> str:
     """Return the text of a tree that is not read further."""
     if not hasattr(tree, "data"):
         return str(tree)
-    children = [each for each in tree.children if each is not None]
-    match tree.data:
-        case "opaque" if len(children) > 1:
-            return f"{children[0]}<{' '.join(map(_format_tokens, children[1:]))}>"
-        case "function_type":
-            return f"({', '.join(map(_format_tokens, children[:-1]))}) -> {_format_tokens(children[-1])}"
-        case _:
-            return " ".join(map(_format_tokens, children))
+    if tree.data == "function_type":
+        *operands, results = [each for each in tree.children if each is not None]
+        written = [format_type(_build_type(each)) for each in operands]
+        return f"({', '.join(written)}) -> {_format_tokens(results)}"
+    if tree.data == "type_list":
+        return f"({', '.join(format_type(_build_type(each)) for each in tree.children if each is not None)})"
+    if tree.data in ("shaped", "pointer", "named_type"):
+        return format_type(_build_type(tree))
+    text = ""
+    for token in tree.scan_values(lambda _: True):
+        word = str(token)
+        if text and (text[-1].isalnum() or text[-1] in "_,") and (word[0].isalnum() or word[0] in "!#\"_"):
+            text += " "
+        text += word
+    return text

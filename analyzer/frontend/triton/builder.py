@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from analyzer.frontend.triton.aliases import AliasTable
-from analyzer.frontend.triton.attributes import UNIT
+from analyzer.frontend.triton.formatting import UNIT
+from analyzer.frontend.triton.normal_form import normalize_attributes, normalize_regions, split_branch_operands
 from analyzer.frontend.triton.operation_table import TOKEN_TYPE
 from analyzer.frontend.triton.rules import Derivation
 from analyzer.frontend.triton.shapes import (
@@ -30,7 +31,6 @@ from analyzer.ir.tile_operations import (
     DenseAttribute,
     DictionaryAttribute,
     IrType,
-    MemoryType,
     OpaqueType,
     Operation,
     PointerType,
@@ -45,7 +45,7 @@ _UNKNOWN_TYPE = OpaqueType("")
 _BOOLEAN = ScalarType("i1")
 _INDEX = ScalarType("index")
 _MAX_RESULTS = 1 << 12
-_SCOPED_TYPES = (TensorType, MemoryType)
+_DIGITS = "-0123456789"
 
 
 class FunctionBuilder:
@@ -77,9 +77,8 @@ class FunctionBuilder:
         except KeyError:
             operands = tuple(self._find_value(slots[slot]) for slot in shape.operands)
         names = _list_result_names(slots, shape)
-        types = self._derive_types(shape, slots, operands, len(names)) if names or raw.regions else ()
-        regions = self._build_regions(raw, shape, slots, operands, types) if raw.regions else ()
-        results = tuple([self.declare(name, type_) for name, type_ in zip(names, types, strict=True)])
+        types = self._derive_types(shape, slots, len(names)) if names else ()
+        attributes = self._read_attributes(shape, slots)
         successors: tuple[str, ...] = ()
         successor_operands: tuple[tuple[Value, ...], ...] = ()
         if shape.successors:
@@ -87,19 +86,24 @@ class FunctionBuilder:
             successor_operands = tuple(
                 tuple(self._find_value(slots[slot]) for slot in each.operands) for each in shape.successors
             )
-        return Operation(
+            if shape.is_generic:
+                operands, successor_operands = split_branch_operands(
+                    shape.name, operands, len(successors), attributes
+                )
+        regions = self._build_regions(raw, shape, slots, operands, types) if raw.regions else ()
+        location = shape.location
+        operation = Operation(
             name=shape.name,
-            results=results,
+            results=tuple([self.declare(name, type_) for name, type_ in zip(names, types, strict=True)]),
             operands=operands,
-            attributes=self._read_attributes(shape, slots),
+            attributes=normalize_attributes(shape.rule, attributes, shape.segment_sizes),
             regions=regions,
             line=raw.line,
-            source_line=None
-            if shape.location == NO_SLOT
-            else self.aliases.read_place(slots[shape.location]).source_line,
+            source_line=None if location == NO_SLOT else self.aliases.read_place(slots[location]).source_line,
             successors=successors,
             successor_operands=successor_operands,
         )
+        return normalize_regions(operation, shape.rule.implicit_terminator) if regions else operation
 
     def _find_value(self, name: str) -> Value:
         found = self.values.get(name) or (self.values.get(name[:-2]) if name.endswith("#0") else None)
@@ -122,43 +126,50 @@ class FunctionBuilder:
         self.values[name] = value
         return value
 
-    def _derive_types(
-        self, shape: OperationShape, slots: list[str], operands: tuple[Value, ...], n_results: int
-    ) -> tuple[IrType, ...]:
-        """Return the types of the results, of loops and conditions also without results."""
-        read_type = self.aliases.read_type
-        if shape.result_types is not None:
-            found = tuple([read_type(slots[slot]) for slot in shape.result_types])
+    def _derive_types(self, shape: OperationShape, slots: list[str], n_results: int) -> tuple[IrType, ...]:
+        """Return the types of the results."""
+        rule = shape.rule
+        if shape.result_types is not None and (rule.derivation is not Derivation.TOKEN or shape.is_generic):
+            found = tuple([self._read_type(slots[slot], rule.elided_type) for slot in shape.result_types])
             if len(found) == n_results:
                 return found
-            if not n_results:
-                return ()
+            if rule.derivation is Derivation.SECOND_TOKEN and len(found) == n_results - 1:
+                return (*found[:1], OpaqueType(TOKEN_TYPE), *found[1:])
+            if len(found) == 1:
+                return found * n_results
             raise TritonSyntaxError(f"{n_results} results, but types of {len(found)}")
-        if not n_results:
-            return ()
-        listed = tuple([read_type(slots[slot]) for slot in shape.listed_types])
-        return _derive(shape.rule.derivation, listed, n_results)
+        listed = tuple([self._read_type(slots[slot], rule.elided_type) for slot in shape.listed_types])
+        if not listed and shape.name == "arith.constant":  # true, false
+            return (_BOOLEAN,) * n_results
+        return _derive(rule.derivation, listed, n_results)
 
-    def _read_attributes(self, shape: OperationShape, slots: list[str]) -> tuple[tuple[str, Attribute], ...]:
-        if not shape.attributes and not shape.dictionaries:
-            return ()
+    def _read_type(self, text: str, elided: str = "") -> IrType:
+        """Read a type; `elided` is the name of one that begins with its shape, `<128x64xf16>`."""
+        if elided and text.startswith("<") and (text[1].isdigit() or text.startswith("<tensor<")):
+            text = elided + text
+        return self.aliases.read_type(text)
+
+    def _read_attributes(self, shape: OperationShape, slots: list[str]) -> list[tuple[str, Attribute]]:
         found = [(each.name, self._read_attribute(each, slots)) for each in shape.attributes]
         for slot in shape.dictionaries:
             dictionary = self.aliases.read_attribute(slots[slot])
             if isinstance(dictionary, DictionaryAttribute):
                 found.extend(dictionary.entries)
-        return tuple(found)
+        return found
 
     def _read_attribute(self, source: AttributeSource, slots: list[str]) -> Attribute:
+        read = self.aliases.read_attribute
+        suffix = f" : {source.type_name}" if source.type_name else ""
         if source.is_list:
-            return DenseAttribute(tuple(self.aliases.read_attribute(slots[slot]) for slot in source.slots))
+            texts = [slots[slot] for slot in source.slots]
+            return DenseAttribute(tuple([read(text + suffix if text[0] in _DIGITS else text) for text in texts]))
         if source.word == "unit":
             return UNIT
         if source.word in ("true", "false"):
-            return self.aliases.read_attribute(source.word)
+            return read(source.word)
         if source.word or not source.slots:
             return StringAttribute(source.word)
-        return self.aliases.read_attribute(" : ".join([slots[slot] for slot in source.slots]))
+        return read(" : ".join([slots[slot] for slot in source.slots]) + suffix)
 
     def _build_regions(
         self,

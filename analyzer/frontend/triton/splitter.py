@@ -41,7 +41,7 @@ _SLOT = re.compile(
     r"%[\w$.\-]++(?:[#:]\d++)?"
     rf"|\bloc{_nest('[(]', '[)]').replace('[^[(][)]', '[^()')}"
     rf"|{_nest('[{]', '[}]').replace('[^[{][}]', '[^{}')}"
-    rf"|(?:\b(?:tensor|vector|memref)|!{_NAME}){_ANGLE}|!{_NAME}|<(?=[\d?]+x){_ANGLE[1:]}|\b{_SCALAR}\b(?![.<])"
+    rf"|(?:\b(?:tensor|vector|memref)|!{_NAME}){_ANGLE}|!{_NAME}|<(?=[\d?]+x|tensor<|{_SCALAR}[>,]){_ANGLE[1:]}|\b{_SCALAR}\b(?![.<])"
     rf"|(?:\b(?:dense|array|affine_map|affine_set|dense_resource)|#{_NAME}){_ANGLE}|#{_NAME}"
     rf"|(?<![\w$.]){_STRING}(?!\()"
     r"|(?<![\w$.])-?(?:0x[0-9A-Fa-f]++|\d++(?:\.\d*+)?(?:[eE][+\-]?\d++)?)(?!\w)"
