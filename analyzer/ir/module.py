@@ -40,6 +40,7 @@ class SourceFormat(StrEnum):
     CUDA_GDB = "cuda-gdb"
     NVDISASM_JSON = "nvdisasm -json"
     SOURCE_PAGE = "Nsight Compute source page"
+    PTX = "PTX"  # virtual: lowered without ptxas
 
 
 class InstructionForm(Struct, frozen=True, kw_only=True):

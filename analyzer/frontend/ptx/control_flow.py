@@ -96,6 +96,12 @@ def _find_targets(end: PtxInstruction, tables: dict[str, tuple[str, ...]]) -> tu
     return tables.get(names[-1], names[-1:]) if names else ()
 
 
+def find_branch_table(function: PtxFunction, end: PtxInstruction) -> tuple[str, ...]:
+    """Return the targets of an indexed branch in order, repeated ones too."""
+    tables = {s.name: s.targets for s in function.statements if isinstance(s, PtxBranchTargets)}
+    return _find_targets(end, tables)
+
+
 def find_successors(blocks: Sequence[PtxBlock]) -> list[list[int]]:
     """Return the successors of each block, the fall-through first."""
     found = []
@@ -233,7 +239,7 @@ class FlowAnalysis:
     def find_region(self, block: int) -> _Region | None:
         """Return the region of a block's branch, None if its lanes meet nowhere."""
         join = self.postdominators[block]
-        if join < 0 or join >= len(self.blocks):
+        if join < 0 or join >= len(self.blocks) or self._only_exits(join):
             return None
         outside = [loop for loop in self.loops if block in loop.body and join not in loop.body]
         if outside:
@@ -242,6 +248,11 @@ class FlowAnalysis:
             return _Region(join, widest.header, True, frozenset(inner))
         inner = find_reachable(self.successors, self.successors[block], join) | {block}
         return _Region(join, block, False, frozenset(inner))
+
+    def _only_exits(self, block: int) -> bool:
+        own = self.blocks[block]
+        ends = own.end is not None and own.end.name in EXIT_NAMES and own.end.guard is None
+        return ends and not own.body
 
     def find_branches(self) -> list[int]:
         """Return the blocks with more than one way out, or that end only some lanes."""
@@ -257,26 +268,43 @@ _DIVERGENT_NAMES = frozenset(
 )
 
 
+class _RegisterPlaces(Struct):
+    """Blocks that write and read each register."""
+
+    writers: dict[str, set[int]]
+    readers: dict[str, set[int]]
+    n_writes: dict[str, int]
+
+
+def _find_register_places(flow: FlowAnalysis) -> _RegisterPlaces:
+    places = _RegisterPlaces({}, {}, {})
+    for index, block in enumerate(flow.blocks):
+        for instruction in (*block.body, *((block.end,) if block.end is not None else ())):
+            for name in list_register_names(instruction.operands):
+                places.readers.setdefault(name, set()).add(index)
+            if instruction.guard is not None:
+                places.readers.setdefault(instruction.guard.register, set()).add(index)
+            for name in find_defined_names(instruction):
+                places.writers.setdefault(name, set()).add(index)
+                places.n_writes[name] = places.n_writes.get(name, 0) + 1
+    return places
+
+
 def find_divergent_registers(flow: FlowAnalysis) -> frozenset[str]:
     """Return the registers that may differ among the lanes of a warp.
 
     A register is uniform if all that it is computed from is, and if no divergent branch decides which of its
-    definitions is executed.
+    definitions is executed, or how often.
     """
     instructions = [
-        (index, instruction)
-        for index, block in enumerate(flow.blocks)
-        for instruction in block.body
+        (index, instruction) for index, block in enumerate(flow.blocks) for instruction in block.body
     ]
-    counts: dict[str, int] = {}
-    for _, instruction in instructions:
-        for name in find_defined_names(instruction):
-            counts[name] = counts.get(name, 0) + 1
+    places = _find_register_places(flow)
     divergent: set[str] = set()
     while True:
         n_before = len(divergent)
         _spread_through_values(instructions, divergent)
-        _spread_through_branches(flow, instructions, counts, divergent)
+        _spread_through_branches(flow, places, divergent)
         if len(divergent) == n_before:
             return frozenset(divergent)
 
@@ -308,23 +336,43 @@ def _is_divergent(instruction: PtxInstruction, divergent: set[str]) -> bool:
     )
 
 
-def _spread_through_branches(
-    flow: FlowAnalysis,
-    instructions: list[tuple[int, PtxInstruction]],
-    counts: dict[str, int],
-    divergent: set[str],
-) -> None:
+def _spread_through_branches(flow: FlowAnalysis, places: _RegisterPlaces, divergent: set[str]) -> None:
+    """Add registers whose value depends on the way that a lane takes at a divergent branch."""
     for block in flow.find_branches():
         end = flow.blocks[block].end
         if end is None or not is_divergent_branch(end, divergent):
             continue
         region = flow.find_region(block)
-        inner = flow.reached if region is None else region.inner
-        for index, instruction in instructions:
-            if index in inner:
-                names = find_defined_names(instruction)
-                is_loop = region is not None and region.is_loop
-                divergent.update(name for name in names if is_loop or counts[name] > 1)
+        join = -1 if region is None else region.join
+        arms = [find_reachable(flow.successors, [s], join) for s in flow.successors[block]]
+        inner = frozenset(set().union(*arms)) if region is None else region.inner
+        shared = set.intersection(*arms)
+        for name, writers in places.writers.items():
+            if name in divergent or not writers & inner:
+                continue
+            readers = places.readers.get(name, set())
+            leaves_loop = region is not None and region.is_loop and not readers <= inner
+            if leaves_loop or _depends_on_way(places, name, writers & inner, inner, shared, arms):
+                divergent.add(name)
+
+
+def _depends_on_way(
+    places: _RegisterPlaces,
+    name: str,
+    writers: set[int],
+    inner: frozenset[int],
+    shared: set[int],
+    arms: list[set[int]],
+) -> bool:
+    """Return whether a register that a region writes may differ where it is read.
+
+    It may not if it is written and read in one arm of the branch only: the lanes there run together.
+    """
+    readers = places.readers.get(name, set())
+    if places.n_writes[name] == 1 and not writers & shared:
+        return False
+    own = [arm for arm in arms if writers <= arm - shared]
+    return not own or not readers <= own[0] - shared or not readers <= inner
 
 
 def is_divergent_branch(end: PtxInstruction, divergent: "frozenset[str] | set[str]") -> bool:

@@ -39,7 +39,6 @@ from analyzer.frontend.ptx.virtual_code import (
     VirtualOperand,
     WordRef,
 )
-from analyzer.isa.opcode_table import resolve_opcode
 
 WORD_MASK = 0xFFFFFFFF
 TYPE_BITS: Mapping[str, int] = {
@@ -48,7 +47,6 @@ TYPE_BITS: Mapping[str, int] = {
     "pred": 1, "u16x2": 32, "s16x2": 32, "f32x2": 64, "e4m3": 8, "e5m2": 8, "e4m3x2": 16, "e5m2x2": 16,
     "e2m1x2": 8, "e2m3x2": 16, "e3m2x2": 16, "ue8m0x2": 16, "b1": 1, "u4": 4, "s4": 4,
 }  # fmt: skip
-PURE_NAMES_WITH_EFFECT = frozenset({"CS2R_CLOCK"})
 
 
 class UnsupportedPtxError(Exception):
@@ -196,7 +194,7 @@ class LoweringContext:
                 return self.constants.get(name)
             case PtxSymbol(name=name) if name in self.symbols:
                 symbol = self.symbols[name]
-                return None if symbol.space == "global" else symbol.offset
+                return None if symbol.space == "global" else symbol.offset + operand.offset
             case _:
                 return None
 
@@ -220,8 +218,10 @@ class LoweringContext:
                 raise UnsupportedPtxError
 
     def read_special(self, name: str) -> VirtualOperand:
-        """Return the value of a special register; implemented by the lowering of moves."""
-        raise UnsupportedPtxError(name)
+        """Return the value of a special register. Raises UnsupportedPtxError."""
+        from analyzer.frontend.ptx.lowering_moves import read_special_register
+
+        return read_special_register(self, name)
 
     def read_float(self, operand: PtxOperand) -> VirtualOperand:
         """Return a single-precision source; a constant as a number."""
@@ -365,6 +365,16 @@ class LoweringContext:
 
     # Emission
 
+    def begin(self, instruction: PtxInstruction) -> None:
+        """Begin to lower an instruction: its guard and its line hold for what is emitted."""
+        self.current, self.guard = instruction, None
+        if instruction.guard is not None:
+            guard = self.read_predicate(PtxRegister(instruction.guard.register, instruction.guard.is_negated))
+            if isinstance(guard, PredicateRef):
+                self.guard = guard
+            elif guard != TRUE:  # never executed
+                self.guard = self._make_false()
+
     @contextmanager
     def without_guard(self) -> Iterator[None]:
         """Emit what sets temporaries only, in all lanes."""
@@ -436,6 +446,11 @@ class LoweringContext:
         if isinstance(source, WordRef) and (source.group, source.word) == (destination.group, destination.word):
             return
         self.emit("MOV", replace(destination, n_words=1), source)
+
+    def _make_false(self) -> PredicateRef:
+        bit = self.make_predicate()
+        self.emit("PLOP3.LUT", bit, TRUE, TRUE, TRUE, TRUE, "0x0", "0x0", n_defs=2)
+        return bit
 
     def note_unknown(self, instruction: PtxInstruction) -> None:
         """Count an instruction without a lowering."""
@@ -512,7 +527,3 @@ def find_single_bits(value: float) -> int:
 def _to_single(bits: int) -> float:
     return float(struct.unpack("<f", struct.pack("<I", bits & WORD_MASK))[0])
 
-
-def is_discardable(mnemonic: str) -> bool:
-    """Return whether an instruction may go if nothing reads its results."""
-    return resolve_opcode(mnemonic).kind.value not in ("atomic", "reduction", "barrier")

@@ -18,7 +18,7 @@ from analyzer.frontend.ptx.lowering_context import (
     format_integer,
     is_constant,
 )
-from analyzer.frontend.ptx.statements import PtxInstruction, PtxOperand, PtxPair, PtxRegister
+from analyzer.frontend.ptx.statements import PtxInstruction, PtxOperand, PtxPair
 from analyzer.frontend.ptx.virtual_code import TRUE, ZERO, PredicateRef, VirtualOperand, WordRef
 
 Lowering = Callable[[LoweringContext, PtxInstruction], None]
@@ -520,7 +520,9 @@ def shift_pair(
     low, high = (ctx.to_register(half) if half != ZERO else ZERO for half in source)
     signed = "S" if is_signed(find_type(instruction)) else "U"
     with ctx.expansion(destination) as result:
-        first, second = ctx.make_temporary(), find_word(result, 1)
+        first, second = find_word(result, 0), find_word(result, 1)
+        if any(isinstance(half, WordRef) and half.group == result.group for half in source):
+            first = ctx.make_temporary()
         if instruction.name == "shl":
             ctx.emit("SHF.L.U32", first, low, amount, ZERO)
             ctx.emit("SHF.L.U64.HI", second, low, amount, high)
@@ -770,7 +772,3 @@ def lower_slct(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     for position in range(destination.n_words):
         _emit_select(ctx, find_word(destination, position), halves[0][position], halves[1][position], bit)
 
-
-def is_register(operand: PtxOperand) -> bool:
-    """Return whether an operand is a register."""
-    return isinstance(operand, PtxRegister)

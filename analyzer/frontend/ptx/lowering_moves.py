@@ -17,7 +17,6 @@ from analyzer.frontend.ptx.statements import (
     PtxImmediate,
     PtxInstruction,
     PtxOperand,
-    PtxPair,
     PtxRegister,
     PtxSymbol,
     PtxVector,
@@ -445,7 +444,3 @@ def _find_parameter_address(ctx: LoweringContext, symbol: PtxSymbol) -> tuple[Vi
         ctx.emit("IADD3.X", find_word(pair, 1), ZERO, high, ZERO, carry, "!PT")
     return find_word(pair, 0), find_word(pair, 1)
 
-
-def is_pair_destination(operand: PtxOperand) -> bool:
-    """Return whether an operand names two destinations."""
-    return isinstance(operand, PtxPair)
