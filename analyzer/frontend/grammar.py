@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _START_RULES = {
     "ptx": ("operands", "call_operands", "declaration", "attributes"),
     "sass": ("instruction", "operands"),
+    "triton": ("operation", "label", "type", "attribute", "location"),
     "trace": (
         "header",
         "marker",

@@ -104,7 +104,7 @@ def lower_ptx_module(
     kernels = builder.build(entries)
     return Module(
         path=path,
-        source_format=SourceFormat.PTX,
+        source_format=SourceFormat.VIRTUAL_PTX,
         kernels=kernels,
         form_table=builder.form_table,
         diagnostics=(*warnings, *builder.make_diagnostics()),

@@ -1,7 +1,7 @@
 """A PTX module as its statements: what the grammar reads, before it is lowered to instructions of a target.
 
-Names keep their `%` and are unique in a function: a register declared again in an inner scope, as inline assembly
-does (`{ .reg .b32 t; … }`), gets a suffix, so a scope leaves no other trace.
+Names keep their `%` and are unique in a function: a register declared again in an inner scope, as inline
+assembly does (`{ .reg .b32 t; … }`), gets a suffix, so a scope leaves no other trace.
 
     @!%p1 ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%rd3+16];
     PtxInstruction("ld", ("global", "v4", "b32"), guard=PtxGuard("%p1", True),
