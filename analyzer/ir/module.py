@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 ControlWordArray = NDArray[np.uint64]
 
 INSTRUCTION_BYTES = 16
+VIRTUAL_NOTE = "virtual: lowered from PTX, no register allocation or scheduling by ptxas"
 
 
 class SourceFormat(StrEnum):

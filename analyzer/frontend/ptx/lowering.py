@@ -168,15 +168,7 @@ class _ModuleBuilder:
 
     def make_diagnostics(self) -> tuple[Diagnostic, ...]:
         """Return what the reader should know: that the code is virtual, and what has no lowering."""
-        found = [
-            Diagnostic(
-                Severity.NOTE,
-                "virtual",
-                "virtual: lowered from PTX, no register allocation or scheduling by ptxas",
-                hint="with ptxas on the PATH, leave --virtual out",
-            )
-        ]
-        found += [Diagnostic(Severity.NOTE, "virtual", note) for note in sorted(self.notes)]
+        found = [Diagnostic(Severity.NOTE, "virtual", note) for note in sorted(self.notes)]
         if self.unknown:
             names = ", ".join(sorted(self.unknown)[:6]) + (" and more" if len(self.unknown) > 6 else "")
             found.append(
@@ -269,6 +261,7 @@ class _ModuleBuilder:
             parameter_base=self.target.parameter_base,
             constant_banks=self.banks,
             cluster=None if size is None else Dim3(*size),
+            ptx_lines=np.array([instruction.line for _, instruction in lowered.lines], dtype=np.int64),
         )
 
 
