@@ -43,6 +43,8 @@ def read_ptx(
     is missing or fails; UsageError where the ptxas that was named is no program; HardwareError for a GPU.
     """
     archs, refused = choose_targets(display_path, text, _list_wanted_archs(options))
+    if options.is_virtual:
+        return _read_virtual(display_path, text, archs)
     tools = list_assemblers(options.ptxas)
     modules, toolchain = list[Module](), list[str]()
     for arch in archs:
@@ -58,6 +60,15 @@ def read_ptx(
         toolchain=", ".join(toolchain),
         diagnostics=(*joined.diagnostics, *notes),
     )
+
+
+def _read_virtual(display_path: str, text: bytes, archs: Sequence[str]) -> Module:
+    """Return the kernels lowered to each architecture without ptxas."""
+    from analyzer.frontend.ptx.lowering import lower_ptx_module
+    from analyzer.frontend.ptx.parser import parse_ptx
+
+    ptx, warnings = parse_ptx(text, display_path)
+    return join_modules([lower_ptx_module(ptx, display_path, arch, warnings) for arch in archs])
 
 
 def _list_wanted_archs(options: PtxOptions) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 ControlWordArray = NDArray[np.uint64]
 
 INSTRUCTION_BYTES = 16
+VIRTUAL_NOTE = "virtual: lowered from PTX, no register allocation or scheduling by ptxas"
 
 
 class SourceFormat(StrEnum):
@@ -41,6 +42,7 @@ class SourceFormat(StrEnum):
     NVDISASM_JSON = "nvdisasm -json"
     SOURCE_PAGE = "Nsight Compute source page"
     PTX = "PTX"
+    VIRTUAL_PTX = "PTX, virtual"  # lowered without ptxas, see `frontend.ptx.lowering`
 
 
 class InstructionForm(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from analyzer.ir.module import SourceFormat
+from analyzer.ir.module import VIRTUAL_NOTE, SourceFormat
 from analyzer.render.advice import make_advice_list
 from analyzer.render.count_provenance import (
     find_unknown_branches,
@@ -128,6 +128,8 @@ def _print_notes(report: Report, console: Console) -> None:
     for entry in report.inputs:
         if entry.format == SourceFormat.PTX:
             console.print(Text(f"{entry.path}: note: compiled by {entry.toolchain}"), soft_wrap=True)
+        if entry.format == SourceFormat.VIRTUAL_PTX:
+            console.print(Text(f"{entry.path}: note: {VIRTUAL_NOTE}"), soft_wrap=True)
 
 
 def _print_warnings(report: Report, console: Console) -> None:
