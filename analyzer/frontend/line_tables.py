@@ -43,7 +43,7 @@ class LineTable(Struct, frozen=True):
     file_names: tuple[str, ...]  # with their folders; the first one stands for none
 
     def find_rows(self, addresses: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the row that holds at each address, -1: none. Of several at one the last is the innermost."""
+        """Return the row that holds at each address, -1: none. Of several the last is the innermost."""
         return np.searchsorted(self.addresses, addresses, side="right") - 1
 
     def find_lines(self, addresses: NDArray[np.int64]) -> NDArray[np.int32]:
