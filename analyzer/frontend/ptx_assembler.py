@@ -1,7 +1,7 @@
 """Assembles PTX with NVIDIA's ptxas, in a temporary folder, with limits on time, memory and size.
 
-Several ptxas may be installed: that of CUDA 13 no longer knows sm_70, that of CUDA 12.4 not yet sm_100. They are
-tried as the search finds them (PATH first); the next one is asked only where one does not know the
+Several ptxas may be installed: that of CUDA 13 no longer knows sm_70, that of CUDA 12.4 not yet sm_100. They
+are tried as the search finds them (PATH first); the next one is asked only where one does not know the
 architecture or the version of the PTX ISA. What ptxas says of the PTX itself becomes an error at its line.
 """
 

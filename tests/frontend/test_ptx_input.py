@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from paths import TRACES
 
 from analyzer.cli.app import run
-from analyzer.frontend.cubin_elf import CubinElf
+from analyzer.frontend.cubin_elf import CubinElf, DamagedElfError
 from analyzer.frontend.cuda_tools import find_tool
 from analyzer.frontend.line_tables import PTX_SECTION, SOURCE_SECTION, read_line_tables
 from analyzer.frontend.module_reader import read_module
@@ -172,7 +173,7 @@ def test_standard_input(tmp_path: Path, capsys: Capture, monkeypatch: pytest.Mon
     ("old", "new", "place", "caret", "says"),
     [
         ("add.s32 %r2", "addd.s32 %r2", (13, 3), 4, "Not a name of any known instruction"),
-        ("%rd1], %r2", "%rd1], %r9", (14, 26), 3, "Unknown symbol"),
+        ("%rd1], %r2", "%rd1], %r9", (14, 25), 3, "Unknown symbol"),
         ("  ret;\n}", "  ret\n}", (19, 1), 1, "syntax error"),
         ("add.s32 %r2, %r1, 1", "wgmma.fence.sync.aligned", (13, 3), 11, "not supported on .target"),
     ],
@@ -282,7 +283,5 @@ def test_a_damaged_line_table_is_no_crash() -> None:
     for offset in range(0, section.size, 7):
         damaged = bytearray(data)
         damaged[section.offset + offset] ^= 0xFF
-        try:
+        with suppress(DamagedElfError):
             read_line_tables(CubinElf(bytes(damaged)), PTX_SECTION)
-        except Exception as error:
-            assert type(error).__name__ == "DamagedElfError"
