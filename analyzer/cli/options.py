@@ -212,7 +212,9 @@ _KERNEL_OPTIONS: tuple[Decorator, ...] = (
         help="Architecture of code that names none, such as a pasted loop, or to assemble PTX for: sm_90.",
     ),
     click.option(
-        "--ptxas", shell_complete=complete_files, help="Program that assembles PTX; searched for if not given."
+        "--ptxas",
+        shell_complete=complete_files,
+        help="Program that assembles PTX; searched for if not given.",
     ),
     click.option("-O", "ptxas_level", type=click.IntRange(0, 3), help="Optimization level of ptxas."),
     click.option("--virtual", is_flag=True, help="Read PTX without ptxas: no stalls, registers estimated."),
