@@ -30,7 +30,7 @@ INSTRUCTION_BYTES = 16
 
 
 class SourceFormat(StrEnum):
-    """The tool that printed the text of a module."""
+    """The tool that printed the text of a module, or the language that it was made from."""
 
     CUOBJDUMP = "cuobjdump"
     NVDISASM = "nvdisasm"
@@ -40,6 +40,7 @@ class SourceFormat(StrEnum):
     CUDA_GDB = "cuda-gdb"
     NVDISASM_JSON = "nvdisasm -json"
     SOURCE_PAGE = "Nsight Compute source page"
+    PTX = "PTX"
 
 
 class InstructionForm(Struct, frozen=True, kw_only=True):
@@ -236,6 +237,7 @@ class Kernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     branch_targets: tuple[tuple[int, tuple[int, ...]], ...] = ()  # (address of indirect branch, targets)
     source_line_ids: IdArray | None = None  # [n], into `source_lines`; -1 if unknown
     source_lines: tuple[SourceLine, ...] = ()
+    ptx_lines: IntArray | None = None  # [n], line of the PTX where it is at hand and not the source; 0 unknown
     is_entry: bool = True  # False for a device function
     is_excerpt: bool = False  # a part of a function, such as a loop pasted from a listing
     # From the binary or files beside the dump; None if nothing says.
@@ -274,6 +276,10 @@ class Kernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         if self.source_line_ids is None or self.source_line_ids[index] < 0:
             return None
         return self.source_lines[int(self.source_line_ids[index])]
+
+    def find_ptx_line(self, index: int) -> int | None:
+        """Return the line of the PTX beside the source that row `index` was made from, None if unknown."""
+        return None if self.ptx_lines is None else int(self.ptx_lines[index]) or None
 
     def find_source_place(self, index: int) -> str:
         """Return the source line of row `index` with the whole path of its file, "" if unknown."""

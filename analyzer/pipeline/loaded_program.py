@@ -15,8 +15,10 @@ from analyzer.flow.def_use import DefUseChains, find_def_use_chains
 from analyzer.flow.loops import LoopForest, find_loops
 from analyzer.frontend.input_folder import is_folder, list_cubins
 from analyzer.frontend.module_reader import read_module
+from analyzer.frontend.ptx_reader import PtxOptions
 from analyzer.ir.module import Instruction, Kernel, Module
 from analyzer.isa.control_encoding import decode_control_code
+from analyzer.pipeline.options import Options
 from analyzer.report.notebook import make_html_table
 from analyzer.text.demangling import demangle
 from analyzer.text.errors import InputError, ToolError, WarplensError
@@ -144,11 +146,14 @@ def _format_count(count: int | None) -> str:
     return "?" if count is None else f"{count:,}"
 
 
-def load(path: str, *, usage_path: str | None = None, arch: str = "") -> Program:
-    """Read a dump, binary or trace.
+def load(
+    path: str, *, usage_path: str | None = None, arch: str = "", ptx: PtxOptions | None = None
+) -> Program:
+    """Read a dump, binary, PTX or trace.
 
     usage_path: text of `cuobjdump -res-usage`; where None, a file of the same stem is looked for.
-    arch: architecture of code that names none, such as `sm_90`.
+    arch: architecture of code that names none, such as `sm_90`; of PTX the one that it is assembled for.
+    ptx: how PTX becomes instructions.
     A folder must hold one cubin; `load_all` reads several.
     Raises InputError where the file cannot be read as what it claims to be.
     """
@@ -159,11 +164,16 @@ def load(path: str, *, usage_path: str | None = None, arch: str = "") -> Program
                 f"{path}: this folder holds {len(files)} cubins", hint=f"name one of them, such as {files[0]}"
             )
         path = files[0]
-    return Program(read_module(path, usage_path=usage_path, arch=arch))
+    return Program(read_module(path, usage_path=usage_path, arch=arch, ptx=ptx))
 
 
 def load_all(
-    path: str, *, usage_path: str | None = None, arch: str = "", patterns: Sequence[str] = ()
+    path: str,
+    *,
+    usage_path: str | None = None,
+    arch: str = "",
+    patterns: Sequence[str] = (),
+    ptx: PtxOptions | None = None,
 ) -> list[Program]:
     """Read an input, or all cubins in a folder such as Triton's cache; see `load`.
 
@@ -172,7 +182,7 @@ def load_all(
         many are not read. All are read if a pattern fits no name of a file.
     """
     if not is_folder(path):
-        return [load(path, usage_path=usage_path, arch=arch)]
+        return [load(path, usage_path=usage_path, arch=arch, ptx=ptx)]
     files = list_cubins(path)
     stems = [Path(file).stem for file in files]
     found = [find_matching_names(stems, pattern) for pattern in patterns]
@@ -183,7 +193,7 @@ def load_all(
     for file in files:
         ordinal = sum(map(len, programs)) + 1
         try:
-            module = read_module(file, usage_path=usage_path, arch=arch)
+            module = read_module(file, usage_path=usage_path, arch=arch, ptx=ptx)
         except (InputError, ToolError) as error:
             errors.append(error)
         else:
@@ -195,6 +205,12 @@ def load_all(
         first = programs[0].module
         programs[0] = Program(replace(first, diagnostics=(*first.diagnostics, *notes)))
     return programs
+
+
+def load_for_gpus(path: str, gpu: str | Sequence[str] | None, options: Options) -> list[Program]:
+    """Read the kernels that the options name; PTX is assembled for the GPUs. See `load_all`."""
+    names = (gpu,) if isinstance(gpu, str) else tuple(gpu or ())
+    return load_all(path, patterns=options.kernels, ptx=PtxOptions(gpus=names))
 
 
 def find_kernels(kernels: Sequence[LoadedKernel], pattern: str) -> list[LoadedKernel]:

@@ -8,6 +8,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from analyzer.ir.module import SourceFormat
 from analyzer.render.advice import make_advice_list
 from analyzer.render.count_provenance import (
     find_unknown_branches,
@@ -92,6 +93,7 @@ def print_report(report: Report, console: Console, options: TextOptions | None =
     tip = _suggest_launch_options(report)
     if tip:
         console.print(Text(tip, style="dim"))
+    _print_notes(report, console)
     _print_warnings(report, console)
 
 
@@ -106,6 +108,7 @@ def print_listings(report: Report, console: Console, options: TextOptions | None
             console.print(make_counts_line(kernel))
         console.print(*make_speed_of_light_lines(kernel), sep="\n")
         _print_listing(kernel, console, options)
+    _print_notes(report, console)
     _print_warnings(report, console)
 
 
@@ -118,6 +121,13 @@ def _print_listing(kernel: KernelReport, console: Console, options: TextOptions)
         console.print(part)
     if not console.is_terminal:
         console.width = width
+
+
+def _print_notes(report: Report, console: Console) -> None:
+    """Say what made the code of inputs that are no code yet."""
+    for entry in report.inputs:
+        if entry.format == SourceFormat.PTX:
+            console.print(Text(f"{entry.path}: note: compiled by {entry.toolchain}"), soft_wrap=True)
 
 
 def _print_warnings(report: Report, console: Console) -> None:

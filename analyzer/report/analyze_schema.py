@@ -8,7 +8,7 @@ warp unless a name says otherwise.
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from analyzer.models.prediction_figures import PredictionFigures
 
@@ -336,6 +336,10 @@ class ListingEntry(Struct, frozen=True, kw_only=True):
     loops: Annotated[
         tuple[int, ...], Meta(description="Headers of the loops around it, the outermost first.")
     ] = ()
+    ptx_line: Annotated[
+        int | UnsetType,
+        Meta(description="Line of the PTX beside the source; left out where no PTX is at hand."),
+    ] = UNSET
 
 
 class KernelReport(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,398 @@
+"""Declarations: `.reg .b32 %r<237>`, `.shared .align 16 .b8 smem[64]`, `.global .u32 t[2] = {1, 2}`.
+
+The grammar parses a declaration once for each distinct shape, as it does operands (see shapes.py); initializers,
+which may be long, are cut out before and read by a scanner.
+"""
+
+import re
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+
+from lark import Token, Tree
+from msgspec import Struct, field
+
+from analyzer.frontend.ptx.constants import PtxSyntaxError, parse_number
+from analyzer.frontend.ptx.shapes import OperandReader, build_children, check_nesting, parse_by_grammar
+from analyzer.frontend.ptx.statements import (
+    PtxImmediate,
+    PtxOperand,
+    PtxReference,
+    PtxSymbol,
+    PtxVariable,
+)
+
+STATE_SPACES = ("reg", "sreg", "param", "shared", "global", "const", "local", "tex")
+LINKAGES = ("visible", "extern", "weak", "common")
+_TYPE_BYTES = {
+    **dict.fromkeys(("b8", "u8", "s8", "e4m3", "e5m2", "pred"), 1),
+    **dict.fromkeys(("b16", "u16", "s16", "f16", "bf16", "e4m3x2", "e5m2x2"), 2),
+    **dict.fromkeys(("b32", "u32", "s32", "f32", "f16x2", "bf16x2", "tf32"), 4),
+    **dict.fromkeys(("b64", "u64", "s64", "f64", "texref", "surfref", "samplerref"), 8),
+    "b128": 16,
+}
+_VECTOR_LANES = {"v2": 2, "v4": 4, "v8": 8}
+_KNOWN_WORDS = frozenset(
+    (*STATE_SPACES, *LINKAGES, *_TYPE_BYTES, *_VECTOR_LANES, "align", "ptr", "attribute")
+)
+_MAX_SHAPES = 1 << 12
+_MAX_BYTES = 1 << 62  # of a variable
+# A name or number that is no part of a word such as `.b32`.
+_WORD = re.compile(r"(?<![.\w$%:])(%?[A-Za-z_$][\w$]*|\d\w*)(?![\w$])", re.A)
+_INITIALIZER = re.compile(r"=\s*(\{[^=;]*\}|[^,;{}=]+)(?=\s*(?:,|\Z))")
+_ITEM = re.compile(r"\s*(?:([{},])|([^{},]+))")
+_MASKED = re.compile(r"\s*(0[xX][0-9a-fA-F]+)U?\s*\((.*)\)\s*", re.S)
+
+
+class Specifier(Struct, frozen=True):
+    """A word of a declaration with its arguments: `.align 16`."""
+
+    name: str
+    arguments: tuple[int, ...] = ()
+
+
+class Declarator(Struct, frozen=True):
+    """A name that a declaration declares."""
+
+    name: str
+    count: int | None = None  # of a range: `%r<237>`
+    dimensions: tuple[int, ...] = ()  # 0 for `[]`
+    initializer: str | None = None
+    initializer_offset: int = 0  # in the text of the declaration
+
+
+class Declaration(Struct, frozen=True):
+    """A declaration, parsed."""
+
+    specifiers: tuple[Specifier, ...]
+    declarators: tuple[Declarator, ...]
+
+    def find_space(self) -> str:
+        """Return the state space; empty if none is named."""
+        return next((s.name for s in self.specifiers if s.name in STATE_SPACES), "")
+
+    def find_type(self) -> str:
+        """Return the type; empty if none is named."""
+        return next((s.name for s in self.specifiers if s.name in _TYPE_BYTES), "")
+
+    def find_lanes(self) -> int:
+        """Return the number of elements of a vector type, 1 for a scalar."""
+        return next((_VECTOR_LANES[s.name] for s in self.specifiers if s.name in _VECTOR_LANES), 1)
+
+    def find_linkage(self) -> str:
+        """Return `visible`, `extern`, `weak`, `common` or nothing."""
+        return next((s.name for s in self.specifiers if s.name in LINKAGES), "")
+
+    def find_unknown_word(self) -> str:
+        """Return the first word that is no space, type or property; empty if all are known."""
+        return next((s.name for s in self.specifiers if s.name not in _KNOWN_WORDS), "")
+
+
+class _Words(Struct):
+    """Words of a declaration by their position, for functions that the syntax tree becomes."""
+
+    slots: dict[int, int]
+
+    def find(self, token: Token) -> int:
+        slot = self.slots.get(token.start_pos or 0)
+        if slot is None:
+            raise PtxSyntaxError("this is not a word of a declaration", offset=token.start_pos or 0)
+        return slot
+
+
+class DeclarationReader:
+    """Parses declarations and attributes; caches shapes."""
+
+    def __init__(self) -> None:
+        self._makers: dict[tuple[object, ...], Callable[[list[str]], Declaration]] = {}
+
+    def read(self, text: str, *, rule: str = "declaration") -> Declaration:
+        """Return the declaration, or for rule `attributes` the specifiers, of a text.
+
+        Raises PtxSyntaxError.
+        """
+        initializers: list[tuple[str, int]] = []
+
+        def cut(match: re.Match[str]) -> str:
+            initializers.append((match[1], match.start(1)))
+            return "=" + " " * (len(match[0]) - 1)
+
+        if "=" in text:
+            text = _INITIALIZER.sub(cut, text)
+        declaration = self._read_shape(text, rule)
+        if not initializers:
+            return declaration
+        return Declaration(
+            declaration.specifiers, tuple(_give_initializers(declaration.declarators, initializers))
+        )
+
+    def _read_shape(self, text: str, rule: str) -> Declaration:
+        parts = _WORD.split(text)
+        words = parts[1::2]
+        shape = (rule, "#".join(parts[::2]), *[word[0].isdecimal() for word in words])
+        make = self._makers.get(shape)
+        if make is None:
+            make = _build_maker(rule, text, parts)
+            if len(self._makers) > _MAX_SHAPES:
+                self._makers.clear()
+            self._makers[shape] = make
+        return make(words)
+
+
+def _give_initializers(
+    declarators: Sequence[Declarator], initializers: list[tuple[str, int]]
+) -> Iterator[Declarator]:
+    rest = iter(initializers)
+    for declarator in declarators:
+        if declarator.initializer is None:
+            yield declarator
+            continue
+        text, offset = next(rest)
+        yield Declarator(declarator.name, declarator.count, declarator.dimensions, text, offset)
+
+
+def _build_maker(rule: str, text: str, parts: list[str]) -> Callable[[list[str]], Declaration]:
+    """Return the function that makes declarations of the shape of `text` from their words."""
+    check_nesting(text)
+    tree = parse_by_grammar(rule, text)
+    slots: dict[int, int] = {}
+    position = 0
+    for number, part in enumerate(parts):
+        if number % 2:
+            slots[position] = number // 2
+        position += len(part)
+    words = _Words(slots)
+    nodes = [child for child in tree.children if isinstance(child, Tree)]
+    specifiers = [_build_specifier(node, words) for node in nodes if node.data == "specifier"]
+    declarators = [_build_declarator(node, words, text) for node in nodes if node.data == "declarator"]
+    return lambda texts: Declaration(
+        tuple([make(texts) for make in specifiers]), tuple([make(texts) for make in declarators])
+    )
+
+
+def _build_specifier(node: Tree[Token], words: _Words) -> Callable[[list[str]], Specifier]:
+    tokens = [child for child in node.children if isinstance(child, Token)]
+    name = str(tokens[0])[1:]
+    slots = [words.find(token) for token in tokens[1:] if token.type == "NUMBER"]
+    if not slots:
+        plain = Specifier(name)
+        return lambda texts: plain
+    return lambda texts: Specifier(name, tuple([_parse_integer(texts[slot]) for slot in slots]))
+
+
+def _build_declarator(node: Tree[Token], words: _Words, text: str) -> Callable[[list[str]], Declarator]:
+    name, *rest = node.children
+    assert isinstance(name, Token)
+    name_slot = words.find(name)
+    count_slot: int | None = None
+    dimensions: list[Callable[[list[str]], int]] = []
+    initializer: str | None = None
+    for child in rest:
+        if isinstance(child, Token):
+            initializer = ""
+        elif child.data == "range":
+            token = child.children[0]
+            assert isinstance(token, Token)
+            count_slot = words.find(token)
+        else:
+            dimensions.append(_build_dimension(child, words))
+
+    def make(texts: list[str]) -> Declarator:
+        count = None if count_slot is None else _parse_integer(texts[count_slot])
+        sizes = tuple([dimension(texts) for dimension in dimensions])
+        return Declarator(texts[name_slot], count, sizes, initializer)
+
+    return make
+
+
+def _build_dimension(node: Tree[Token], words: _Words) -> Callable[[list[str]], int]:
+    """Return the function that gives the size of `[64]`, `[4*8]` or `[]`."""
+    if not node.children:
+        return lambda texts: 0
+    (size,) = node.children
+    if isinstance(size, Tree) and size.data == "number" and isinstance(size.children[0], Token):
+        slot = words.find(size.children[0])
+        return lambda texts: _parse_integer(texts[slot])
+    (make,) = build_children(node, words.slots)
+
+    def evaluate(texts: list[str]) -> int:
+        operand = make([_read_word(text) for text in texts])
+        if not isinstance(operand, PtxImmediate) or not isinstance(operand.value, int) or operand.value < 0:
+            raise PtxSyntaxError("the size of an array is a constant")
+        return operand.value
+
+    return evaluate
+
+
+def _read_word(text: str) -> PtxOperand:
+    return PtxImmediate(parse_number(text)) if text[0].isdecimal() else PtxSymbol(text)
+
+
+def _parse_integer(text: str) -> int:
+    value = parse_number(text)
+    if isinstance(value, float):
+        raise PtxSyntaxError("an integer must stand here", text=text)
+    return value
+
+
+def make_variables(
+    declaration: Declaration, reader: OperandReader, rename: Callable[[str], str]
+) -> Iterator[PtxVariable]:
+    """Yield the variables of a declaration; `rename` gives each its name.
+
+    Raises PtxSyntaxError if it has no type, or an initializer is none.
+    """
+    type_name = declaration.find_type()
+    if not type_name:
+        raise PtxSyntaxError("a declaration without a type such as .b32")
+    element_bytes = _TYPE_BYTES[type_name]
+    lanes = declaration.find_lanes()
+    alignment, pointer_alignment, pointer_space, is_pointer = _read_properties(declaration)
+    for declarator in declaration.declarators:
+        base = PtxVariable(
+            name=rename(declarator.name),
+            space=declaration.find_space() or "param",
+            type_name=type_name,
+            n_elements=0,
+            n_bytes=0,
+            alignment_bytes=alignment or element_bytes * lanes,
+        )
+        initial, references, n_given = _read_initializer(declarator, type_name, lanes, reader)
+        sizes = declarator.dimensions
+        if sizes and sizes[0] == 0 and n_given:
+            sizes = (-(-n_given // max(1, prod(sizes[1:]))), *sizes[1:])
+        n_elements = prod(sizes) * lanes * (declarator.count or 1)
+        if n_elements * element_bytes > _MAX_BYTES:
+            raise PtxSyntaxError("a variable larger than memory", text=declarator.name)
+        yield PtxVariable(
+            name=base.name,
+            space=base.space,
+            type_name=type_name,
+            n_elements=n_elements,
+            n_bytes=n_elements * element_bytes,
+            alignment_bytes=base.alignment_bytes,
+            is_pointer=is_pointer,
+            pointer_space=pointer_space,
+            pointer_alignment_bytes=pointer_alignment,
+            is_extern=declaration.find_linkage() == "extern",
+            initial=initial,
+            references=references,
+        )
+
+
+def _read_properties(declaration: Declaration) -> tuple[int, int, str, bool]:
+    """Return alignment of the variable, and alignment and space of what it points to, and whether it does."""
+    alignment = pointer_alignment = 0
+    pointer_space, is_pointer = "", False
+    for specifier in declaration.specifiers:
+        if specifier.name == "ptr":
+            is_pointer = True
+        elif specifier.name == "align" and specifier.arguments:
+            if is_pointer:
+                pointer_alignment = specifier.arguments[0]
+            else:
+                alignment = specifier.arguments[0]
+        elif is_pointer and specifier.name in STATE_SPACES:
+            pointer_space = specifier.name
+    return alignment, pointer_alignment, pointer_space, is_pointer
+
+
+class _Filling(Struct):
+    """State of reading an initializer."""
+
+    strides: tuple[int, ...]  # elements of an item at each depth of braces
+    position: int = 0  # of the next element
+    data: bytearray = field(default_factory=bytearray)
+    references: list[PtxReference] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)  # positions at which open braces began
+
+
+def _read_initializer(
+    declarator: Declarator, type_name: str, lanes: int, reader: OperandReader
+) -> tuple[bytes | None, tuple[PtxReference, ...], int]:
+    """Return bytes, references and number of elements that an initializer gives."""
+    if declarator.initializer is None:
+        return None, (), 0
+    sizes = (*declarator.dimensions[1:], *((lanes,) if lanes > 1 else ()))
+    strides = tuple(prod(sizes[depth:]) for depth in range(len(sizes) + 1))
+    filling = _Filling(strides)
+    element_bytes = _TYPE_BYTES[type_name]
+    for match in _ITEM.finditer(declarator.initializer):
+        offset = declarator.initializer_offset + match.start()
+        if match[1] == "{":
+            if len(filling.starts) >= len(strides):
+                raise PtxSyntaxError("more braces than the array has dimensions", offset=offset)
+            filling.starts.append(filling.position)
+        elif match[1] == "}":
+            _close_brace(filling, offset)
+        elif match[2] and match[2].strip():
+            _add_item(filling, match[2].strip(), type_name, reader)
+            filling.position += 1
+    size = len(filling.data)
+    filling.data.extend(bytes(-size % element_bytes))
+    return bytes(filling.data), tuple(filling.references), filling.position
+
+
+def _close_brace(filling: _Filling, offset: int) -> None:
+    """End an item in braces; what it left out is zero."""
+    if not filling.starts:
+        raise PtxSyntaxError("a brace that was not opened", offset=offset)
+    start = filling.starts.pop()
+    if filling.starts:
+        stride = filling.strides[len(filling.starts) - 1]
+        if filling.position > start + stride:
+            raise PtxSyntaxError("more values than the row of the array has", offset=offset)
+        filling.position = start + stride
+
+
+def _add_item(filling: _Filling, text: str, type_name: str, reader: OperandReader) -> None:
+    size = _TYPE_BYTES[type_name]
+    start = filling.position * size
+    if start > _MAX_INITIAL_BYTES:
+        raise PtxSyntaxError("an initializer larger than memory")
+    filling.data.extend(bytes(start - len(filling.data)))
+    mask = None
+    if match := _MASKED.fullmatch(text):
+        mask, text = _parse_integer(match[1]), match[2]
+    if text.isdecimal() and mask is None:
+        operand: PtxOperand = PtxImmediate(parse_number(text))
+    else:
+        operands = reader.read(text, _ITEM_WORDS)
+        operand = operands[0]
+    if isinstance(operand, PtxSymbol):
+        filling.references.append(PtxReference(start, operand, mask))
+        filling.data.extend(bytes(size))
+    elif isinstance(operand, PtxImmediate):
+        filling.data.extend(encode_value(operand.value, type_name))
+    else:
+        raise PtxSyntaxError("an initializer holds constants and addresses", text=text)
+
+
+_MAX_INITIAL_BYTES = 1 << 26
+
+
+class _ItemWords(dict[str, PtxOperand]):
+    """What words of initializers stand for; nothing is kept."""
+
+    def __missing__(self, word: str) -> PtxOperand:
+        return _read_word(word)
+
+
+_ITEM_WORDS = _ItemWords()
+_FLOAT_CODES = {"f16": "<e", "f32": "<f", "f64": "<d"}
+
+
+def encode_value(value: int | float, type_name: str) -> bytes:
+    """Return a constant as the bytes of a variable of a type."""
+    size = _TYPE_BYTES[type_name]
+    if isinstance(value, float):
+        code = _FLOAT_CODES.get(type_name) or {4: "<f", 8: "<d"}.get(size)
+        if code is None:
+            raise PtxSyntaxError(f"a float does not fit in .{type_name}")
+        try:
+            return struct.pack(code, value)
+        except OverflowError:
+            return struct.pack(code, float("inf") if value > 0 else float("-inf"))
+    if type_name in _FLOAT_CODES:
+        return encode_value(float(value), type_name)
+    return (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")

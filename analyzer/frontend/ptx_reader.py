@@ -1,0 +1,119 @@
+"""PTX as an input: assembled by ptxas for the GPUs at hand, then read as the cubins that come out.
+
+The report of PTX is that of its cubin, so what is said of stalls and registers holds. Lines of the PTX stand
+where the cubin has no source lines, and beside them where it has.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from analyzer.files import read_file
+from analyzer.frontend.cubin_elf import CubinElf, DamagedElfError
+from analyzer.frontend.line_tables import PTX_SECTION, LineTable, read_line_tables
+from analyzer.frontend.ptx_assembler import AssembledPtx, assemble_ptx, list_assemblers
+from analyzer.frontend.ptx_targets import choose_targets, describe_target, find_ptx_target
+from analyzer.hardware.gpu_selection import find_gpus
+from analyzer.ir.module import Kernel, Module, SourceFormat, SourceLine
+from analyzer.text.errors import InputError
+from analyzer.text.source import Diagnostic, Severity
+
+_MAX_CUBIN_BYTES = 1 << 30
+
+
+class PtxOptions(Struct, frozen=True, kw_only=True):
+    """How PTX becomes instructions."""
+
+    arch: str = ""  # assembled for, goes before the GPUs; "": theirs, or the PTX's own where there are none
+    gpus: tuple[str, ...] = ()  # by name or TOML file
+    ptxas: str | None = None  # path of the program; None: searched for
+    optimization_level: int | None = None  # 0 to 3; None: ptxas's own
+    is_virtual: bool = False  # leave ptxas out
+
+
+def read_ptx(
+    display_path: str, text: bytes, options: PtxOptions, read_cubin: Callable[[str, str], Module]
+) -> Module:
+    """Return the kernels of PTX, once for each architecture among the targets.
+
+    read_cubin: reads a cubin, called with the name for its errors and its path.
+    Raises InputError for what is wrong with the PTX, at its line; ToolError where ptxas or a disassembler
+    is missing or fails; UsageError where the ptxas that was named is no program; HardwareError for a GPU.
+    """
+    archs, refused = choose_targets(display_path, text, _list_wanted_archs(options))
+    tools = list_assemblers(options.ptxas)
+    modules, toolchain = list[Module](), list[str]()
+    for arch in archs:
+        with assemble_ptx(display_path, text, arch, tools, options.optimization_level) as assembled:
+            module = read_cubin(display_path, assembled.path)
+            modules.append(add_ptx_lines(module, read_ptx_line_tables(assembled.path), display_path))
+            toolchain.append(_describe(assembled, options))
+    joined = join_modules(modules)
+    notes = _list_refusals(display_path, text, refused)
+    return replace(
+        joined,
+        source_format=SourceFormat.PTX,
+        toolchain=", ".join(toolchain),
+        diagnostics=(*joined.diagnostics, *notes),
+    )
+
+
+def _list_wanted_archs(options: PtxOptions) -> tuple[str, ...]:
+    return (options.arch,) if options.arch else tuple(gpu.file.arch for gpu in find_gpus(options.gpus))
+
+
+def join_modules(modules: Sequence[Module]) -> Module:
+    """Return the kernels of several modules as one, which has the path of the first."""
+    return replace(
+        modules[0],
+        kernels=tuple(kernel for module in modules for kernel in module.kernels),
+        diagnostics=tuple(dict.fromkeys(each for module in modules for each in module.diagnostics)),
+    )
+
+
+def read_ptx_line_tables(cubin_path: str) -> dict[str, LineTable]:
+    """Return the PTX lines of each function in a cubin; none where the cubin does not have them."""
+    with suppress(OSError, InputError, DamagedElfError):
+        return read_line_tables(CubinElf(read_file(cubin_path, _MAX_CUBIN_BYTES)), PTX_SECTION)
+    return {}
+
+
+def add_ptx_lines(module: Module, tables: dict[str, LineTable], ptx_path: str) -> Module:
+    """Return the module with the PTX line of each instruction: the source line where there is no other."""
+    kernels = tuple(
+        _add_kernel_lines(kernel, tables[kernel.name], ptx_path) if kernel.name in tables else kernel
+        for kernel in module.kernels
+    )
+    return replace(module, kernels=kernels)
+
+
+def _add_kernel_lines(kernel: Kernel, table: LineTable, ptx_path: str) -> Kernel:
+    lines = table.find_lines(kernel.addresses)
+    if kernel.source_line_ids is not None:
+        return replace(kernel, ptx_lines=lines)
+    numbers = sorted(set(lines[lines > 0].tolist()))
+    places = {line: place for place, line in enumerate(numbers)}
+    ids = lines.astype(kernel.text_ids.dtype)
+    ids[:] = [places.get(line, -1) for line in lines.tolist()]
+    return replace(
+        kernel, source_line_ids=ids, source_lines=tuple(SourceLine(ptx_path, line) for line in numbers)
+    )
+
+
+def _describe(assembled: AssembledPtx, options: PtxOptions) -> str:
+    release = f" {assembled.release}" if assembled.release else ""
+    level = "" if options.optimization_level is None else f" -O{options.optimization_level}"
+    return f"ptxas{release}{level} for {assembled.arch}"
+
+
+def _list_refusals(path: str, text: bytes, refused: Sequence[str]) -> tuple[Diagnostic, ...]:
+    if not refused:
+        return ()
+    target = find_ptx_target(path, text)
+    message = (
+        f"PTX for {target.arch} cannot be assembled for {', '.join(refused)}: {describe_target(target)}; "
+        "GPUs of these architectures take the code as it is"
+    )
+    return (Diagnostic(Severity.WARNING, "unsupported-architecture", message),)
