@@ -384,6 +384,15 @@ class _Nothing:
         is_decorator = len(args) == 1 and not kwargs and callable(args[0]) and not isinstance(args[0], _Nothing)
         return args[0] if is_decorator else _Nothing(self.__name__)
 
+    def __enter__(self) -> "_Nothing":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def __rmul__(self, other: Any) -> Any:
+        return other
+
     def __bool__(self) -> bool:
         return False
 
@@ -702,7 +711,9 @@ def triton_kernels__more() -> None:
 
 def mamba__state_space() -> None:
     ops = "mamba_ssm.ops.triton"
-    combined, update = _load_alone(f"{ops}.ssd_combined", ops), _load(f"{ops}.selective_state_update")
+    combined, update = _load_alone(f"{ops}.ssd_combined", ops, "mamba_ssm.utils"), _load(
+        f"{ops}.selective_state_update"
+    )
     norm, gated, activations = (_load(f"{ops}.{m}") for m in ("layer_norm", "layernorm_gated", "k_activations"))
     x, dt = _real(2, 256, 4, 64), _real(2, 256, 4)
     b, c = _real(2, 256, 1, 64), _real(2, 256, 1, 64)

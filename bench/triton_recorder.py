@@ -221,6 +221,7 @@ def _patch_launches(triton: Any, recorder: Recorder, arch: int) -> None:
     compile_only = JITFunction.run
 
     def run(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        args = tuple(_plain(value) for value in args)
         kwargs = {name: _plain(value) for name, value in kwargs.items()}
         try:
             kernel = compile_only(self, *args, grid=grid, warmup=True, **kwargs)
