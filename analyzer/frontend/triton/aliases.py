@@ -90,6 +90,11 @@ class AliasTable:
             return _NOWHERE
         if text.startswith("loc(#"):
             return self._read_alias(text[4:-1], depth)
+        if simple := _SIMPLE_LOCATION.fullmatch(text):
+            name, alias, file, line = simple.groups()
+            if alias:
+                return Place(self._read_alias(alias, depth).source_line, name)
+            return Place(SourceLine(file, int(line)))
         pieces = _LOCATION_SLOT.split(text)
         slots = pieces[1::2]
         kinds = "".join([slot[0] for slot in slots])
@@ -141,6 +146,9 @@ class _Node(Struct, frozen=True):
 
 _SLOT_TOKENS = {"STRING_MARK", "NUMBER_MARK", "ATTRIBUTE"}
 _MAX_LINE_DIGITS = 9
+_SIMPLE_LOCATION = re.compile(
+    r'loc\("(?:([^"\\]*+)"\((#\w+)\)|([^"\\]*+)":(\d{1,9}):\d+)\)'
+)  # the two forms that most locations have, without the detour
 _LOCATION_SLOT = re.compile(r'("(?:[^"\\]|\\.)*+"|#[A-Za-z_][\w$.]*+|(?<!\w)\d++)')
 _LOCATION_MARKS = {'"': '""', "#": "#"}
 

@@ -55,7 +55,7 @@ class FunctionBuilder:
         self.aliases = aliases
         self.unknown = unknown
         self.values: dict[str, Value] = {}  # by the name in the text, of the regions that are open
-        self._used: Counter[str] = Counter()
+        self._used: dict[str, int] = {}
         self._hidden: list[tuple[str, Value | None]] = []  # what names meant before, to undo
 
     def build_operation(self, raw: RawOperation) -> Operation:
@@ -116,11 +116,12 @@ class FunctionBuilder:
     def declare(self, name: str, type_: IrType) -> Value:
         """Return a new value for a name of the text, which the value has unless another has it already."""
         unique = name
-        while unique in self._used:
-            self._used[name] += 1
+        used = self._used
+        while unique in used:
+            used[name] += 1
             base, number, pack = name.partition("#")
-            unique = f"{base}.{self._used[name]}{number}{pack}"
-        self._used[unique] = 1
+            unique = f"{base}.{used[name]}{number}{pack}"
+        used[unique] = 1
         value = Value(unique, type_)
         self._hidden.append((name, self.values.get(name)))
         self.values[name] = value
@@ -150,6 +151,8 @@ class FunctionBuilder:
         return self.aliases.read_type(text)
 
     def _read_attributes(self, shape: OperationShape, slots: list[str]) -> list[tuple[str, Attribute]]:
+        if not shape.attributes and not shape.dictionaries:
+            return []
         found = [(each.name, self._read_attribute(each, slots)) for each in shape.attributes]
         for slot in shape.dictionaries:
             dictionary = self.aliases.read_attribute(slots[slot])
@@ -252,6 +255,8 @@ class FunctionBuilder:
 
 def _list_result_names(slots: list[str], shape: OperationShape) -> list[str]:
     """Return the names of the results: `%a:2` gives `%a#0` and `%a#1`."""
+    if len(shape.results) == 1 and ":" not in slots[shape.results[0]]:
+        return [slots[shape.results[0]]]
     names = []
     for slot in shape.results:
         name, colon, number = slots[slot].partition(":")

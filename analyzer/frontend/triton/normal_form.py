@@ -30,6 +30,8 @@ def normalize_attributes(
     rule: OperationRule, found: list[tuple[str, Attribute]], segment_sizes: tuple[int, ...]
 ) -> tuple[tuple[str, Attribute], ...]:
     """Return the attributes of an operation in normal form."""
+    if not found and not segment_sizes:
+        return ()
     enumerations = {each.attribute: each for each in rule.enumerations}
     defaults = dict(rule.defaults)
     kept: dict[str, Attribute] = {}

@@ -45,7 +45,7 @@ _PLAIN = [
     *_list_names("tt", "return splat broadcast expand_dims trans reshape unsplat bitcast int_to_ptr ptr_to_int"),
     *_list_names("tt", "precise_sqrt precise_divf approx_divf mulhiui make_range reduce reduce.return"),
     *_list_names("tt", "scan scan.return map_elementwise map_elementwise.return histogram gather join split cat"),
-    *_list_names("tt", "descriptor_store descriptor_gather descriptor_scatter make_tensor_ptr extern_elementwise"),
+    *_list_names("tt", "linear_apply descriptor_store descriptor_gather descriptor_scatter make_tensor_ptr extern_elementwise"),
     *_list_names("tt", "experimental_descriptor_load experimental_descriptor_store"),
     *_list_names("tt", "experimental_descriptor_gather experimental_descriptor_scatter"),
     *_list_names("tt", "experimental_tensormap_create experimental_tensormap_fenceproxy_acquire"),

@@ -24,31 +24,43 @@ _MAX_BRACKETS = 8
 _STRING = r'"(?:[^"\\\n]++|\\.)*+"'
 
 
-def _nest(opening: str, closing: str, arrow: str = "") -> str:
-    """Return an expression of text in brackets, nested up to `_MAX_BRACKETS` deep; strings may hold any."""
-    plain = rf'[^{opening}{closing}"\n{"-" if arrow else ""}]++'
-    body = rf"(?:{plain}|{_STRING}{arrow})*+"
+def _nest(opening: str, closing: str) -> str:
+    """Return an expression of what follows an opening bracket up to the closing one; brackets nest in it.
+
+    Strings may hold any brackets; an arrow holds none.
+    """
+    plain = rf'[^{opening}{closing}"\n-]++|->|-|{_STRING}'
+    body = rf"(?:{plain})*+"
     for _ in range(_MAX_BRACKETS - 1):
-        body = rf"(?:{plain}|{_STRING}{arrow}|{opening}{body}{closing})*+"
-    return rf"{opening}{body}{closing}"
+        body = rf"(?:{plain}|{re.escape(opening)}{body}{re.escape(closing)})*+"
+    return body + re.escape(closing)
 
 
-_ANGLE = _nest("<", ">", "|->|-")
+_ANGLE = _nest("<", ">")
+_PARENTHESES = _nest("(", ")")
+_BRACES = _nest("{", "}")
 _NAME = r"[A-Za-z_][\w$.]*+"
 _SCALAR = r"(?:[us]?i\d++|bf16|f\d++(?:E\d++M\d++\w*+)?|index)"
+# It starts with a set of characters, so that the search skips quickly; what was the first character is looked up behind.
 _SLOT = re.compile(
-    "("
-    r"%[\w$.\-]++(?:[#:]\d++)?"
-    rf"|\bloc{_nest('[(]', '[)]').replace('[^[(][)]', '[^()')}"
-    rf"|{_nest('[{]', '[}]').replace('[^[{][}]', '[^{}')}"
-    rf"|(?:\b(?:tensor|vector|memref)|!{_NAME}){_ANGLE}|!{_NAME}|<(?=[\d?]+x|tensor<|{_SCALAR}[>,]){_ANGLE[1:]}|\b{_SCALAR}\b(?![.<])"
-    rf"|(?:\b(?:dense|array|affine_map|affine_set|dense_resource)|#{_NAME}){_ANGLE}|#{_NAME}"
-    rf"|(?<![\w$.]){_STRING}(?!\()"
-    r"|(?<![\w$.])-?(?:0x[0-9A-Fa-f]++|\d++(?:\.\d*+)?(?:[eE][+\-]?\d++)?)(?!\w)"
-    rf"|@(?:[\w$.]++|{_STRING})(?:::@(?:[\w$.]++|{_STRING}))*+"
-    r"|\^[\w$.\-]++"
-    r"|//[^\n]*+"
-    ")"
+    r"""([%!#{<"@^/\-0-9a-z](?:"""
+    r"(?<=%)[\w$.\-]++(?:[#:]\d++)?"
+    rf"|(?<=!){_NAME}(?:<{_ANGLE})?+"
+    rf"|(?<=#){_NAME}(?:<{_ANGLE})?+"
+    r"|(?<=[a-z])(?<!\w.)(?:"
+    rf"(?<=l)oc\({_PARENTHESES}"
+    rf"|(?<=t)ensor<{_ANGLE}|(?<=[us])i\d++\b(?![.<])|(?<=i)(?:\d++|ndex)\b(?![.<])"
+    r"|(?<=b)f16\b(?![.<])|(?<=f)\d++(?:E\d++M\d++\w*+)?\b(?![.<])"
+    rf"|(?<=v)ector<{_ANGLE}|(?<=m)emref<{_ANGLE}"
+    rf"|(?<=d)ense(?:_resource)?<{_ANGLE}|(?<=a)(?:rray|ffine_map|ffine_set)<{_ANGLE})"
+    rf"|(?<={{){_BRACES}"
+    rf"|(?<=<)(?=[\d?]++x|tensor<|{_SCALAR}[>,]){_ANGLE}"
+    rf'|(?<=")(?<![\w$.].){_STRING[1:]}(?!\s*\()'
+    r"|(?<=[\-0-9])(?<![\w$.].)(?:(?<=-)\d)?+(?:(?<=0)x[0-9A-Fa-f]++|\d*+(?<=\d)(?:\.\d*+)?(?:[eE][+\-]?\d++)?)(?!\w)"
+    rf"|(?<=@)(?:[\w$.]++|{_STRING})(?:::@(?:[\w$.]++|{_STRING}))*+"
+    r"|(?<=\^)[\w$.\-]++"
+    r"|(?<=/)/[^\n]*+"
+    "))"
 )
 split_slots = _SLOT.split
 
@@ -114,7 +126,8 @@ class LineKind:
         self.closes = skeleton.startswith("}")
         self.opens = skeleton.endswith("{")
         self.is_label = kinds.startswith("^") and skeleton.startswith("\0")
-        self.continues = _CONTINUATION.match(skeleton) is not None
+        is_slot = skeleton.startswith("\0") and kinds[0] not in "%^"
+        self.continues = is_slot or _CONTINUATION.match(skeleton) is not None
         own = skeleton.removesuffix("({").removeprefix("})") if self.opens or self.closes else skeleton
         depth = own.count("(") + own.count("[") - own.count(")") - own.count("]")
         self.is_unfinished = not self.opens and (
@@ -165,10 +178,11 @@ class StructureReader:
             )
 
     def _add_alias(self, line: str, number: int) -> bool:
-        name, equals, text = line.partition(" = ")
+        name, equals, text = line.partition("=")
+        name = name.rstrip()
         if not equals or not _ALIAS_NAME.fullmatch(name):
             return False
-        self.aliases[name] = (text.strip(), number)
+        self.aliases.setdefault(name, (text.strip(), number))
         return True
 
     def _add_line(self, shape: Shape, number: int) -> None:
