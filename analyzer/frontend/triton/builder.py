@@ -1,8 +1,8 @@
 """Turns nested text into operations with typed values.
 
-Types are found in one pass over the operations in the order in which their values are defined: an operation lists
-types in its text, and its rule says which of them its results have. Where blocks branch to each other, a block
-comes after those that dominate it, which reverse post-order of the branches gives.
+Types are found in one pass over the operations in the order in which their values are defined: an operation
+lists types in its text, and its rule says which of them its results have. Where blocks branch to each other,
+a block comes after those that dominate it, which reverse post-order of the branches gives.
 
 Names are made unique in each function: regions beside each other may use one name for different values.
 """
@@ -12,7 +12,11 @@ from collections.abc import Iterable
 
 from analyzer.frontend.triton.aliases import AliasTable
 from analyzer.frontend.triton.formatting import UNIT
-from analyzer.frontend.triton.normal_form import normalize_attributes, normalize_regions, split_branch_operands
+from analyzer.frontend.triton.normal_form import (
+    normalize_attributes,
+    normalize_regions,
+    split_branch_operands,
+)
 from analyzer.frontend.triton.operation_table import TOKEN_TYPE
 from analyzer.frontend.triton.rules import Derivation
 from analyzer.frontend.triton.shapes import (
@@ -165,7 +169,9 @@ class FunctionBuilder:
         suffix = f" : {source.type_name}" if source.type_name else ""
         if source.is_list:
             texts = [slots[slot] for slot in source.slots]
-            return DenseAttribute(tuple([read(text + suffix if text[0] in _DIGITS else text) for text in texts]))
+            return DenseAttribute(
+                tuple([read(text + suffix if text[0] in _DIGITS else text) for text in texts])
+            )
         if source.word == "unit":
             return UNIT
         if source.word in ("true", "false"):
@@ -211,8 +217,8 @@ class FunctionBuilder:
     ) -> tuple[Value, ...]:
         """Declare the arguments that an operation's text gives to a region.
 
-        A loop's counter has the type after the colon, and the others those of the results; an argument of `while`
-        has the type of the operand it starts as.
+        A loop's counter has the type after the colon, and the others those of the results; an argument of
+        `while` has the type of the operand it starts as.
         """
         types: list[IrType] = [each.type for each in operands]
         if shape.name == "scf.for":

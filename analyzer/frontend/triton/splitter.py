@@ -1,16 +1,19 @@
 """Splits lines of Triton IR into shapes and what fills them, and lines into nested operations.
 
-One compiled expression cuts values, types, attributes, locations, numbers, strings and names out of a line; they
-are the line's slots. What is left between them, with the kinds of the slots, is its skeleton:
+One compiled expression cuts values, types, attributes, locations, numbers, strings and names out of a line;
+they are the line's slots. What is left between them, with the kinds of the slots, is its skeleton:
 
     %8 = tt.load %7 evictionPolicy = evict_last : tensor<128x!tt.ptr<f32>> loc(#loc4)
     slots     %8, %7, tensor<128x!tt.ptr<f32>>, loc(#loc4)
     skeleton  "", " = tt.load ", " evictionPolicy = evict_last : ", " ", "" of kinds % % t l
 
-A kernel has thousands of lines but few skeletons, so all that is done per skeleton (the grammar) is done once.
+A kernel has thousands of lines but few skeletons, so what is done per skeleton (the grammar) is done once.
 
-An operation with regions spans lines; those between braces belong to operations inside. Its own text is put together
-from its first line and what follows each closing brace, so that `%r = scf.if %c -> (i32) { … } else { … } loc(#loc1)`
+An operation with regions spans lines; those between braces belong to operations inside. Its own text is put
+together from its first line and what follows each closing brace, so that
+
+    %r = scf.if %c -> (i32) { … } else { … } loc(#loc1)
+
 is one operation with the shape `% = scf.if % -> (!) {} else {} loc` and two regions.
 """
 
@@ -41,7 +44,7 @@ _PARENTHESES = _nest("(", ")")
 _BRACES = _nest("{", "}")
 _NAME = r"[A-Za-z_][\w$.]*+"
 _SCALAR = r"(?:[us]?i\d++|bf16|f\d++(?:E\d++M\d++\w*+)?|index)"
-# It starts with a set of characters, so that the search skips quickly; what was the first character is looked up behind.
+# It starts with a set of characters, so that the search skips quickly; then the first one decides.
 _SLOT = re.compile(
     r"""([%!#{<"@^/\-0-9a-z](?:"""
     r"(?<=%)[\w$.\-]++(?:[#:]\d++)?"
@@ -56,7 +59,8 @@ _SLOT = re.compile(
     rf"|(?<={{){_BRACES}"
     rf"|(?<=<)(?=[\d?]++x|tensor<|{_SCALAR}[>,]){_ANGLE}"
     rf'|(?<=")(?<![\w$.].){_STRING[1:]}(?!\s*\()'
-    r"|(?<=[\-0-9])(?<![\w$.].)(?:(?<=-)\d)?+(?:(?<=0)x[0-9A-Fa-f]++|\d*+(?<=\d)(?:\.\d*+)?(?:[eE][+\-]?\d++)?)(?!\w)"
+    r"|(?<=[\-0-9])(?<![\w$.].)(?:(?<=-)\d)?+"
+    r"(?:(?<=0)x[0-9A-Fa-f]++|\d*+(?<=\d)(?:\.\d*+)?(?:[eE][+\-]?\d++)?)(?!\w)"
     rf"|(?<=@)(?:[\w$.]++|{_STRING})(?:::@(?:[\w$.]++|{_STRING}))*+"
     r"|(?<=\^)[\w$.\-]++"
     r"|(?<=/)/[^\n]*+"
@@ -66,7 +70,8 @@ split_slots = _SLOT.split
 
 _CONTINUATION = re.compile(r"(?:default|partition\d+|else|do|case)\b(?!\.)|:|->|,|\*")
 _UNFINISHED = ("(", "[", ",", ":", "=", "->", "*")
-_OPENERS = str.maketrans("", "", "".join(set(map(chr, range(128))) - set("([")))
+_LONG_LINE = 2000
+_NO_BRACKETS = re.compile(rf"{_STRING}|->|[^<>(){{}}]")
 
 
 class RawBlock:
@@ -167,6 +172,8 @@ class StructureReader:
         for number, line in enumerate(lines, 1):
             if line[:1] in ("#", "!") and self._add_alias(line, number):
                 continue
+            if len(line) > _LONG_LINE:
+                _check_long_line(line, number)
             shape = split_line(line)
             if shape is not None:
                 self._add_line(shape, number)
@@ -233,6 +240,20 @@ class StructureReader:
         if len(region) == 1 and region[0].label is None and not region[0].operations:
             region.clear()
         region.append(self._block)
+
+
+def _check_long_line(line: str, number: int) -> None:
+    """Raise TritonSyntaxError for brackets nested too deeply, on which the expression would run long.
+
+    Each bracket that is never closed costs it a pass over the line.
+    """
+    brackets = _NO_BRACKETS.sub("", line)
+    for opening, closing in ("<>", "()", "{}"):
+        depth = 0
+        for letter in brackets:
+            depth = max(0, depth + (letter == opening) - (letter == closing))
+            if depth > _MAX_BRACKETS:
+                raise TritonSyntaxError(f"brackets nest more than {_MAX_BRACKETS} deep", number)
 
 
 _ALIAS_NAME = re.compile(r"[#!][A-Za-z_][\w$.]*")
