@@ -2,8 +2,9 @@
 
     module, diagnostics = parse_triton_ir(text, "kernel.ttgir")
 
-The text is split into lines and nested by braces (`splitter`); the grammar reads each distinct shape of an operation
-once (`shapes`), and each distinct type and attribute (`attributes`); `builder` fills shapes and derives types.
+The text is split into lines and nested by braces (`splitter`); the grammar reads each distinct shape of an
+operation once (`shapes`), and each distinct type and attribute (`attributes`); `builder` fills shapes and
+derives types.
 """
 
 import re
@@ -92,7 +93,9 @@ def _read_module(text: str, lines: list[str]) -> TritonModule:
         raise TritonSyntaxError("there is no function in this file", 1, hint=_HINT)
     n_warps = _find_integer(attributes, "ttg.num-warps")
     return TritonModule(
-        level="ttgir" if n_warps is not None or any(prefix in text for prefix in _LAYOUT_PREFIXES) else "ttir",
+        level="ttgir"
+        if n_warps is not None or any(prefix in text for prefix in _LAYOUT_PREFIXES)
+        else "ttir",
         target=_find_target(attributes),
         n_warps=n_warps,
         threads_per_warp=_find_integer(attributes, "ttg.threads-per-warp") or 32,
@@ -143,7 +146,7 @@ def _build_function(raw: RawOperation, aliases: AliasTable, unknown: Counter[str
 def _declare_arguments(
     raw: RawOperation, shape: OperationShape, builder: FunctionBuilder, slots: list[str]
 ) -> tuple[tuple[Value, ...], list[tuple[list[str], HeaderArgument]]]:
-    """Return the arguments in parentheses, and for all arguments, those of the first block too, their slots."""
+    """Return the arguments in parentheses, and the slots of all, of those of the first block too."""
     header = shape.region_arguments[0] if shape.region_arguments else ()
     own = [(slots, each) for each in header]
     label = raw.regions[0][0].label if raw.regions and not own else None
