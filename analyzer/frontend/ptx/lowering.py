@@ -426,7 +426,7 @@ class _BlockEmitter:
     def _open_block(self, label: str) -> None:
         block = VirtualBlock(label)
         self.ctx.code.blocks.append(block)
-        self.ctx.out = block.code
+        self.ctx.begin_block(block.code)
 
     # Blocks
 

@@ -89,6 +89,8 @@ class LoweringContext:
         self.constants: dict[str, int | ConstantRef] = {}
         self.predicate_constants: dict[str, bool] = {}
         self.uses = count_uses(function)
+        self.values: dict[object, object] = {}  # computed before in this block, by `make_value_key`
+        self.versions: dict[str, int] = {}  # definitions of each register in this block so far
         self.guard: PredicateRef | None = None
         self.current: PtxInstruction | None = None
         self.unknown: dict[str, int] = {}  # instructions without a lowering -> line of the first
@@ -283,6 +285,23 @@ class LoweringContext:
     def read_pair_low(self, operand: PtxOperand) -> WordRef:
         """Return the lower word of an address in registers."""
         return self.read_register(operand)
+
+    def make_value_key(self, what: object, operand: PtxOperand) -> object | None:
+        """Return the key of what an expansion computes from a register; None if it may change meanwhile."""
+        if not isinstance(operand, PtxRegister) or self.current is None or self.current.guard is not None:
+            return None
+        return (what, operand.name, self.versions.get(operand.name, 0))
+
+    def begin_block(self, out: list[VirtualInstruction]) -> None:
+        """Let what is emitted go to another block, which may be entered from elsewhere."""
+        self.out = out
+        self.values.clear()
+        self.versions.clear()
+
+    def note_definitions(self, instruction: PtxInstruction) -> None:
+        """Take note that registers have new values."""
+        for name in find_defined_names(instruction):
+            self.versions[name] = self.versions.get(name, 0) + 1
 
     def is_unused(self, name: str) -> bool:
         """Return whether nothing reads a register."""
