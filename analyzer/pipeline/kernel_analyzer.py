@@ -211,7 +211,8 @@ class KernelAnalyzer:
 def find_launches(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
     """Return the launches of the launch file if it names the kernel, else the one of the options."""
     table = options.launch_table
-    found = table.find_launches(kernel.name, demangle(kernel.name)) if table else ()
+    names = (kernel.name, demangle(kernel.name))
+    found = table.find_launches(*names, kernel_hash=kernel.triton_hash) if table else ()
     return tuple(_complete_from_metadata(launch, kernel) for launch in found or (options.launch,))
 
 
