@@ -31,6 +31,8 @@ from analyzer.tiles.work import DIVISIONS, OperandOrigin, OperationWork, Quantit
 
 _MAX_DEPTH = 64  # of nested regions and calls
 _MAX_OPERATIONS = 400_000  # after inlining
+_DESCRIPTOR_WRITES = frozenset(("ttng.tensormap_create", "tt.experimental_tensormap_create"))
+_DESCRIPTOR_READS = frozenset(("ttng.reinterpret_tensor_descriptor", "tt.reinterpret_tensor_descriptor"))
 _BUFFER_FILLS = frozenset(("ttg.async_copy_global_to_local", "ttg.local_store", "ttg.local_alloc"))
 _BROADCASTS = frozenset(("tt.splat", "tt.broadcast", "tt.unsplat"))
 _OLD_DIALECTS = (("triton_gpu.", "ttg."), ("triton_nvidia_gpu.", "ttng."), ("triton.", "tt."))
@@ -166,6 +168,7 @@ class _ProgramBuilder:
 
     __slots__ = (
         "_depth",
+        "_descriptors",
         "_divisors",
         "_filling",
         "_functions",
@@ -193,6 +196,7 @@ class _ProgramBuilder:
         self._requirements: dict[int, tuple[int, ...]] = {}
         self._roots: list[int] = []
         self._unknown_calls: list[str] = []
+        self._descriptors: dict[int, int] = {}  # of the pointers behind which they are written
         self._origins: dict[int, tuple[int, OperandOrigin]] = {}
         self._divisors: set[int] = set()
         self._loop_bodies: set[int] = set()
@@ -289,6 +293,12 @@ class _ProgramBuilder:
     def _add_simple(self, operation: Operation, scope: dict[str, int], body: int, nodes: list[Node]) -> None:
         operands = self._look_up(scope, operation.operands)
         results = self._define(scope, operation.results)
+        if operation.name in _DESCRIPTOR_WRITES and operands:
+            # What is written behind a pointer is what the pointer is reinterpreted as later.
+            results = self._define({}, operation.operands[:1])
+            self._descriptors[operands[0]] = results[0]
+        elif operation.name in _DESCRIPTOR_READS:
+            operands = tuple(self._descriptors.get(each, each) for each in operands)
         if operation.name in EVALUATIONS and results:
             for result in results:
                 self._requirements[result] = operands
