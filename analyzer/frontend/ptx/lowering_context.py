@@ -68,6 +68,7 @@ class Target(Struct, frozen=True):
     parameter_base: int  # offset of the first parameter in constant bank 0
     block_dim: int  # offset of blockDim.x in constant bank 0
     grid_dim: int
+    stack_pointer: int  # offset of the initial stack pointer
     argument_window: int  # offset of the generic address of constant bank 0 at `argument_window_start`
     argument_window_start: int
 
