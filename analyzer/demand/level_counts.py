@@ -95,14 +95,13 @@ def _find_division_seeds(cfg: Cfg, n: int) -> np.ndarray:
     if not makers.any():
         return mask
     functions = kernel.form_table.make_opcode_mask(_is_function)[kernel.opcode_ids[:n]]
-    for block in cfg.blocks:
-        made: set[int] = set()
-        for row in range(block.start, block.stop):
-            form = kernel.decode_form(row)
-            mask[row] = functions[row] and not made.isdisjoint(form.uses)
-            made -= set(form.defs)
-            if makers[row]:
-                made |= set(form.defs)
+    made: set[int] = set()
+    for row in range(n):  # in the order of the code: both may stand in different blocks
+        form = kernel.decode_form(row)
+        mask[row] = functions[row] and not made.isdisjoint(form.uses)
+        made -= set(form.defs)
+        if makers[row]:
+            made |= set(form.defs)
     return mask
 
 
