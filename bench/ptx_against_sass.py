@@ -20,7 +20,7 @@ from pathlib import Path
 
 from msgspec.structs import asdict
 
-from analyzer.demand.level_counts import count_level
+from analyzer.demand.launch_work import count_launch_work
 from analyzer.frontend.ptx.lowering import read_ptx_module
 from analyzer.ir.launch import Argument, Dim3, Launch, NullPointer, Pointer
 from analyzer.pipeline import load
@@ -46,7 +46,7 @@ def compare_kernels(ptx: LoadedKernel, sass: LoadedKernel, launch: Launch) -> di
             found["error"] = f"{level} not executed"
             return found
         profile = executed.profile
-        counts.append(asdict(count_level(loaded.cfg, profile)))
+        counts.append(asdict(count_launch_work(loaded.cfg, profile)))
         stores.append(summarize_stores(profile.accesses))
         found[f"{level}_provenance"] = profile.provenance.value
         found[f"{level}_instructions"] = profile.count_executed_instructions(

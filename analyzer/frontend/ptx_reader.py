@@ -49,6 +49,7 @@ def read_ptx(
     modules, toolchain = list[Module](), list[str]()
     for arch in archs:
         with assemble_ptx(display_path, text, arch, tools, options.optimization_level) as assembled:
+            _check_has_code(display_path, assembled.path)
             module = read_cubin(display_path, assembled.path)
             modules.append(add_ptx_lines(module, read_ptx_line_tables(assembled.path), display_path))
             toolchain.append(_describe(assembled, options))
@@ -73,6 +74,19 @@ def _read_virtual(display_path: str, text: bytes, archs: Sequence[str]) -> Modul
 
 def _list_wanted_archs(options: PtxOptions) -> tuple[str, ...]:
     return (options.arch,) if options.arch else tuple(gpu.file.arch for gpu in find_gpus(options.gpus))
+
+
+def _check_has_code(display_path: str, cubin_path: str) -> None:
+    """Raise InputError for a cubin without code: ptxas leaves out functions that no kernel calls."""
+    try:
+        sections = CubinElf(read_file(cubin_path, _MAX_CUBIN_BYTES)).sections
+    except (InputError, DamagedElfError):  # whoever reads the code says so
+        return
+    if not any(section.find_kernel_name(".text.") for section in sections):
+        raise InputError(
+            f"{display_path}: PTX without a kernel, from which ptxas makes no code",
+            hint="give the PTX that has the .entry; functions alone must be linked first",
+        )
 
 
 def join_modules(modules: Sequence[Module]) -> Module:

@@ -389,7 +389,6 @@ def _lower_lane_copy(ctx: LoweringContext, instruction: PtxInstruction) -> None:
                     "ISETP.NE.U32.AND", bit, TRUE, ctx.read_register(rest[0]), ZERO, TRUE, n_defs=2
                 )
             extra = (bit,)
-
     elif rest:
         bit = ctx.read_predicate(rest[0])  # ignore-src
         extra = (replace(bit, is_negated=not bit.is_negated),) if not isinstance(bit, str) else ()
