@@ -198,7 +198,7 @@ class _ProgramBuilder:
         self._unknown_calls: list[str] = []
         self._descriptors: dict[int, int] = {}  # of the pointers behind which they are written
         self._origins: dict[int, tuple[int, OperandOrigin]] = {}
-        self._divisors: set[tuple[int, bool]] = set()  # of integers, and of numbers of floating point
+        self._divisors: set[int] = set()
         self._loop_bodies: set[int] = set()
         self._filling: set[int] = set()  # bodies that fill buffers of shared memory
         self._uses_shared_memory = False
@@ -315,10 +315,8 @@ class _ProgramBuilder:
     def _keep_origins(
         self, operation: Operation, operands: tuple[int, ...], results: tuple[int, ...]
     ) -> None:
-        """Keep what a broadcast value is made of, and which values are constants."""
-        if operation.name == "arith.constant":
-            self._origins[results[0]] = (results[0], OperandOrigin(operation.results[0].type, is_constant=True))
-        elif operation.name in _BROADCASTS and operands and results:
+        """Keep what a broadcast value is made of."""
+        if operation.name in _BROADCASTS and operands and results:
             first = operation.operands[0].type
             self._origins[results[0]] = self._origins.get(operands[0], (operands[0], OperandOrigin(first)))
 
@@ -327,8 +325,8 @@ class _ProgramBuilder:
             return None
         own = OperandOrigin(operation.operands[1].type)
         number, origin = self._origins.get(operands[1], (operands[1], own))
-        is_new = (number, operation.name == "arith.divf") not in self._divisors
-        self._divisors.add((number, operation.name == "arith.divf"))
+        is_new = number not in self._divisors
+        self._divisors.add(number)
         return replace(origin, is_new=is_new)
 
     def _add_barriers(self, operation: Operation, work: OperationWork, body: int) -> OperationWork:
