@@ -98,6 +98,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
         listing: bool,
         min_coverage: float = 0.0,
         explain: bool = False,
+        levels: bool = False,
         advice: bool = False,
     ) -> "Options":
         """Return the options of the pipeline. Raises UsageError."""
@@ -124,6 +125,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
             models=parse_model_names(self.model),
             calibration=load_levels(self.calibration),
             explain=explain,
+            levels=levels,
             advice=advice,
             listing=listing,
             min_coverage=min_coverage,
@@ -212,7 +214,9 @@ _KERNEL_OPTIONS: tuple[Decorator, ...] = (
         help="Architecture of code that names none, such as a pasted loop, or to assemble PTX for: sm_90.",
     ),
     click.option(
-        "--ptxas", shell_complete=complete_files, help="Program that assembles PTX; searched for if not given."
+        "--ptxas",
+        shell_complete=complete_files,
+        help="Program that assembles PTX; searched for if not given.",
     ),
     click.option("-O", "ptxas_level", type=click.IntRange(0, 3), help="Optimization level of ptxas."),
     click.option("--virtual", is_flag=True, help="Read PTX without ptxas: no stalls, registers estimated."),

@@ -3,7 +3,7 @@
 `.debug_line` gives the source line of each instruction, `.nv_debug_line_sass` the line of the PTX that it was
 made from. Both are line programs of DWARF 2 (section 6.2): opcodes that advance a state of address, file and
 line, and append it as a row. A row holds from its address to that of the next row. NVIDIA adds an extended
-opcode for code that was inlined: it names the row of the call, counted from 1, as the context of what follows.
+opcode for inlined code: it names the row of the call, counted from 1, as the context of what follows.
 
     set address 0; line += 25; copy        0x00: line 26
     line += 21, address += 16; copy        0x10: line 47
@@ -43,7 +43,7 @@ class LineTable(Struct, frozen=True):
     file_names: tuple[str, ...]  # with their folders; the first one stands for none
 
     def find_rows(self, addresses: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the row that holds at each address, -1: none. Of several at one the last is the innermost."""
+        """Return the row that holds at each address, -1: none. Of several the last is the innermost."""
         return np.searchsorted(self.addresses, addresses, side="right") - 1
 
     def find_lines(self, addresses: NDArray[np.int64]) -> NDArray[np.int32]:

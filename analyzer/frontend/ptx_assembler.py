@@ -1,7 +1,7 @@
 """Assembles PTX with NVIDIA's ptxas, in a temporary folder, with limits on time, memory and size.
 
-Several ptxas may be installed: one of CUDA 13 no longer knows sm_70, one of CUDA 12.4 not yet sm_100. They are
-tried as the search finds them (PATH first); the next one is asked only where one does not know the
+Several ptxas may be installed: that of CUDA 13 no longer knows sm_70, that of CUDA 12.4 not yet sm_100. They
+are tried as the search finds them (PATH first); the next one is asked only where one does not know the
 architecture or the version of the PTX ISA. What ptxas says of the PTX itself becomes an error at its line.
 """
 
@@ -36,6 +36,7 @@ _MAX_MEMORY_BYTES = 16 << 30
 _MAX_REASON_CHARACTERS = 300
 _PLACED_MESSAGE = re.compile(r"^ptxas \S*input\.ptx, line (\d+); (error|fatal)\s*: (.*)$", re.M)
 _MESSAGE = re.compile(r"^ptxas (error|fatal)\s*: (.*)$", re.M)
+_UNKNOWN_NAME = "Unknown symbol"
 _ABORTED = "Ptx assembly aborted"
 _QUOTED = re.compile(r"'([^'\n]+)'")
 _OTHER_RELEASE = re.compile(
@@ -43,7 +44,9 @@ _OTHER_RELEASE = re.compile(
 )
 _NEEDS_TARGET = re.compile(r"not supported on \.target|[Rr]equires (?:\.target )?'?sm_")
 _HINT_PTX = "ptxas refuses this PTX; correct it, or make it again"
-_HINT_TARGET = "name the .target that has it (wgmma needs sm_90a, tcgen05 sm_100a), or compile the source again"
+_HINT_TARGET = (
+    "name the .target that has it (wgmma needs sm_90a, tcgen05 sm_100a), or compile the source again"
+)
 _HINT_STOPPED = f"{TIMEOUT_VARIABLE}=SECONDS lets it run for longer; --virtual reads PTX without it"
 _HINT_NONE_FITS = "install a CUDA release that knows it, and name its ptxas with --ptxas; or give --virtual"
 
@@ -66,7 +69,7 @@ class _OtherReleaseError(Exception):
 
 
 def list_assemblers(named: str | None) -> tuple[CudaTool, ...]:
-    """Return the ptxas that was named, else all that are found. Raises UsageError if the named one is none."""
+    """Return the ptxas that was named, else all that are found. Raises UsageError if it is none."""
     if named is None:
         return tuple(find_assemblers())
     if not (os.path.isfile(named) and os.access(named, os.X_OK)):
@@ -137,9 +140,9 @@ def _run_assembler(
 
 def _make_error(display_path: str, text: bytes, messages: str) -> Exception:
     """Return the error of a failed run: at the first line of the PTX that ptxas names, if it names one."""
-    placed = _PLACED_MESSAGE.findall(messages)
+    placed = _list_placed(messages)
     others = [message for _, message in _MESSAGE.findall(messages) if not message.startswith(_ABORTED)]
-    reason = (placed[0][2] if placed else others[0] if others else messages.strip() or "it failed").strip()
+    reason = (placed[0][1] if placed else others[0] if others else messages.strip() or "it failed").strip()
     reason = reason[:_MAX_REASON_CHARACTERS]
     if _OTHER_RELEASE.search(reason):
         return _OtherReleaseError(reason)
@@ -147,8 +150,18 @@ def _make_error(display_path: str, text: bytes, messages: str) -> Exception:
     if not placed:
         return InputError(f"{display_path}: ptxas: {reason}", hint=hint)
     more = f" (the first of {len(placed)} errors)" if len(placed) > 1 else ""
-    location = _locate_message(display_path, text, int(placed[0][0]), reason)
+    location = _locate_message(display_path, text, placed[0][0], reason)
     return InputError(f"ptxas: {reason}{more}", location=location, hint=hint)
+
+
+def _list_placed(messages: str) -> list[tuple[int, str]]:
+    """Return the lines that messages name and what they say, in their order.
+
+    Of an unknown name ptxas first says that the instruction does not take it: the name goes before.
+    """
+    placed = [(int(line), reason) for line, _, reason in _PLACED_MESSAGE.findall(messages)]
+    cause = next((one for one in placed if one[0] == placed[0][0] and _UNKNOWN_NAME in one[1]), None)
+    return placed if cause is None else [cause, *(one for one in placed if one is not cause)]
 
 
 def _locate_message(path: str, text: bytes, number: int, reason: str) -> Location:

@@ -43,10 +43,13 @@ def read_ptx(
     is missing or fails; UsageError where the ptxas that was named is no program; HardwareError for a GPU.
     """
     archs, refused = choose_targets(display_path, text, _list_wanted_archs(options))
+    if options.is_virtual:
+        return _read_virtual(display_path, text, archs)
     tools = list_assemblers(options.ptxas)
     modules, toolchain = list[Module](), list[str]()
     for arch in archs:
         with assemble_ptx(display_path, text, arch, tools, options.optimization_level) as assembled:
+            _check_has_code(display_path, assembled.path)
             module = read_cubin(display_path, assembled.path)
             modules.append(add_ptx_lines(module, read_ptx_line_tables(assembled.path), display_path))
             toolchain.append(_describe(assembled, options))
@@ -60,8 +63,30 @@ def read_ptx(
     )
 
 
+def _read_virtual(display_path: str, text: bytes, archs: Sequence[str]) -> Module:
+    """Return the kernels lowered to each architecture without ptxas."""
+    from analyzer.frontend.ptx.lowering import lower_ptx_module
+    from analyzer.frontend.ptx.parser import parse_ptx
+
+    ptx, warnings = parse_ptx(text, display_path)
+    return join_modules([lower_ptx_module(ptx, display_path, arch, warnings) for arch in archs])
+
+
 def _list_wanted_archs(options: PtxOptions) -> tuple[str, ...]:
     return (options.arch,) if options.arch else tuple(gpu.file.arch for gpu in find_gpus(options.gpus))
+
+
+def _check_has_code(display_path: str, cubin_path: str) -> None:
+    """Raise InputError for a cubin without code: ptxas leaves out functions that no kernel calls."""
+    try:
+        sections = CubinElf(read_file(cubin_path, _MAX_CUBIN_BYTES)).sections
+    except (InputError, DamagedElfError):  # whoever reads the code says so
+        return
+    if not any(section.find_kernel_name(".text.") for section in sections):
+        raise InputError(
+            f"{display_path}: PTX without a kernel, from which ptxas makes no code",
+            hint="give the PTX that has the .entry; functions alone must be linked first",
+        )
 
 
 def join_modules(modules: Sequence[Module]) -> Module:

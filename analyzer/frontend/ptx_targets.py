@@ -60,9 +60,7 @@ def choose_target(target: PtxTarget, wanted: str) -> str | None:
     return wanted
 
 
-def choose_targets(
-    path: str, text: bytes, wanted: Sequence[str]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def choose_targets(path: str, text: bytes, wanted: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what to assemble PTX for, and which of the wanted architectures it cannot be assembled for.
 
     wanted: architectures of the GPUs; where empty, the PTX's own.
@@ -82,8 +80,7 @@ def choose_targets(
     found = tuple(dict.fromkeys(arch for _, arch in chosen if arch is not None))
     if not found:
         raise InputError(
-            f"PTX for {target.arch} cannot be assembled for {', '.join(refused)}: "
-            f"{describe_target(target)}",
+            f"PTX for {target.arch} cannot be assembled for {', '.join(refused)}: {describe_target(target)}",
             location=_locate_target(path, text, target),
             hint=_suggest(target, refused[0]),
         )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 ControlWordArray = NDArray[np.uint64]
 
 INSTRUCTION_BYTES = 16
+VIRTUAL_NOTE = "virtual: lowered from PTX, no register allocation or scheduling by ptxas"
 
 
 class SourceFormat(StrEnum):
@@ -41,6 +42,7 @@ class SourceFormat(StrEnum):
     NVDISASM_JSON = "nvdisasm -json"
     SOURCE_PAGE = "Nsight Compute source page"
     PTX = "PTX"
+    VIRTUAL_PTX = "PTX, virtual"  # lowered without ptxas, see `frontend.ptx.lowering`
 
 
 class InstructionForm(Struct, frozen=True, kw_only=True):
@@ -237,7 +239,9 @@ class Kernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     branch_targets: tuple[tuple[int, tuple[int, ...]], ...] = ()  # (address of indirect branch, targets)
     source_line_ids: IdArray | None = None  # [n], into `source_lines`; -1 if unknown
     source_lines: tuple[SourceLine, ...] = ()
-    ptx_lines: IntArray | None = None  # [n], line of the PTX where it is at hand and not the source; 0 unknown
+    ptx_lines: IntArray | None = (
+        None  # [n], line of the PTX where it is at hand and not the source; 0 unknown
+    )
     is_entry: bool = True  # False for a device function
     is_excerpt: bool = False  # a part of a function, such as a loop pasted from a listing
     # From the binary or files beside the dump; None if nothing says.
@@ -247,6 +251,7 @@ class Kernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     folded_arguments: tuple[FoldedArgument, ...] = ()  # from Triton's metadata or its intermediate code
     constant_banks: tuple[ConstantBank, ...] | None = None  # other than bank 0
     cluster: Dim3 | None = None  # cluster size that the kernel was compiled for
+    triton_hash: str = ""  # under which Triton compiled it, "" if unknown
 
     def __len__(self) -> int:
         return len(self.text_ids)

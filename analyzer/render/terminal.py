@@ -8,7 +8,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from analyzer.ir.module import SourceFormat
+from analyzer.ir.module import VIRTUAL_NOTE, SourceFormat
 from analyzer.render.advice import make_advice_list
 from analyzer.render.count_provenance import (
     find_unknown_branches,
@@ -17,6 +17,7 @@ from analyzer.render.count_provenance import (
     make_counts_line,
     make_unknown_line,
 )
+from analyzer.render.levels import make_level_table
 from analyzer.render.listing import make_listing_parts
 from analyzer.render.loops import make_loop_table, make_pipe_table
 from analyzer.render.memory import make_memory_summary, make_memory_table
@@ -128,6 +129,8 @@ def _print_notes(report: Report, console: Console) -> None:
     for entry in report.inputs:
         if entry.format == SourceFormat.PTX:
             console.print(Text(f"{entry.path}: note: compiled by {entry.toolchain}"), soft_wrap=True)
+        if entry.format == SourceFormat.VIRTUAL_PTX:
+            console.print(Text(f"{entry.path}: note: {VIRTUAL_NOTE}"), soft_wrap=True)
 
 
 def _print_warnings(report: Report, console: Console) -> None:
@@ -236,6 +239,7 @@ def _make_requested_sections(kernel: KernelReport, options: TextOptions) -> list
         (options.explain and kernel.predictions and can_compare, make_difference_table),
         (options.loops and (kernel.loops or kernel.loops_not_entered), make_loop_table),
         (options.memory and kernel.memory_spaces, make_memory_table),
+        (options.levels, make_level_table),
         (options.advice, make_advice_list),
     )
     return [show(kernel) for wanted, show in sections if wanted]

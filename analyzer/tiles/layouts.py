@@ -12,8 +12,6 @@ Loads and arithmetic run in every thread that holds an element; stores, atomics 
 Facts on the layouts: Triton's TritonGPUAttrDefs.td and its conversion to linear layouts.
 """
 
-from math import prod
-
 from msgspec import Struct
 
 from analyzer.ir.tile_operations import (
@@ -71,15 +69,6 @@ def compute_replication(tile: TensorType, n_warps: int, lanes: int = 32) -> int:
     everything = bases.register + bases.lane + bases.warp
     n_threads_bits = len(bases.lane) + len(bases.warp)
     return int(2 ** (n_threads_bits + _rank(bases.register, tile.shape) - _rank(everything, tile.shape)))
-
-
-def count_thread_elements(tile: TensorType, n_warps: int, lanes: int = 32) -> int:
-    """Return how many different elements of a tile a thread holds."""
-    if tile.layout is not None:
-        bases = find_thread_bases(tile.layout, tile.shape, n_warps, lanes)
-        if bases is not None:
-            return int(2 ** _rank(bases.register, tile.shape))
-    return max(1, -(-prod(tile.shape) // (n_warps * lanes)))
 
 
 def _rank(bases: tuple[Offset, ...], shape: tuple[int, ...]) -> int:

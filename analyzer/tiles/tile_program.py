@@ -27,10 +27,14 @@ from analyzer.ir.tile_operations import (
 )
 from analyzer.text.errors import InputError
 from analyzer.tiles.semantics import EVALUATIONS
-from analyzer.tiles.work import OperationWork, ThreadCount, find_work
+from analyzer.tiles.work import DIVISIONS, OperandOrigin, OperationWork, Quantity, ThreadCount, find_work
 
 _MAX_DEPTH = 64  # of nested regions and calls
 _MAX_OPERATIONS = 400_000  # after inlining
+_DESCRIPTOR_WRITES = frozenset(("ttng.tensormap_create", "tt.experimental_tensormap_create"))
+_DESCRIPTOR_READS = frozenset(("ttng.reinterpret_tensor_descriptor", "tt.reinterpret_tensor_descriptor"))
+_BUFFER_FILLS = frozenset(("ttg.async_copy_global_to_local", "ttg.local_store", "ttg.local_alloc"))
+_BROADCASTS = frozenset(("tt.splat", "tt.broadcast", "tt.unsplat"))
 _OLD_DIALECTS = (("triton_gpu.", "ttg."), ("triton_nvidia_gpu.", "ttng."), ("triton.", "tt."))
 
 
@@ -164,16 +168,22 @@ class _ProgramBuilder:
 
     __slots__ = (
         "_depth",
+        "_descriptors",
+        "_divisors",
+        "_filling",
         "_functions",
+        "_loop_bodies",
         "_loops",
         "_n_operations",
         "_n_values",
+        "_origins",
         "_parents",
         "_requirements",
         "_roots",
         "_sites",
         "_threads",
         "_unknown_calls",
+        "_uses_shared_memory",
     )
 
     def __init__(self, module: TritonModule, threads: ThreadCount) -> None:
@@ -186,6 +196,12 @@ class _ProgramBuilder:
         self._requirements: dict[int, tuple[int, ...]] = {}
         self._roots: list[int] = []
         self._unknown_calls: list[str] = []
+        self._descriptors: dict[int, int] = {}  # of the pointers behind which they are written
+        self._origins: dict[int, tuple[int, OperandOrigin]] = {}
+        self._divisors: set[int] = set()
+        self._loop_bodies: set[int] = set()
+        self._filling: set[int] = set()  # bodies that fill buffers of shared memory
+        self._uses_shared_memory = False
 
     def build(self, function: TritonFunction) -> TileProgram:
         scope: dict[str, int] = {}
@@ -277,16 +293,58 @@ class _ProgramBuilder:
     def _add_simple(self, operation: Operation, scope: dict[str, int], body: int, nodes: list[Node]) -> None:
         operands = self._look_up(scope, operation.operands)
         results = self._define(scope, operation.results)
+        if operation.name in _DESCRIPTOR_WRITES and operands:
+            # What is written behind a pointer is what the pointer is reinterpreted as later.
+            results = self._define({}, operation.operands[:1])
+            self._descriptors[operands[0]] = results[0]
+        elif operation.name in _DESCRIPTOR_READS:
+            operands = tuple(self._descriptors.get(each, each) for each in operands)
         if operation.name in EVALUATIONS and results:
             for result in results:
                 self._requirements[result] = operands
             nodes.append(Step(operation, operands, results[:1]))
-        work = find_work(operation, self._threads)
+        self._keep_origins(operation, operands, results)
+        work = find_work(operation, self._threads, self._find_divisor(operation, operands))
         if work is not None:
+            work = self._add_barriers(operation, work, body)
             site = self._make_site(operation, work, scope, body)
             self._sites.append(site)
             if site.is_dynamic:
                 nodes.append(site)
+
+    def _keep_origins(
+        self, operation: Operation, operands: tuple[int, ...], results: tuple[int, ...]
+    ) -> None:
+        """Keep what a broadcast value is made of."""
+        if operation.name in _BROADCASTS and operands and results:
+            first = operation.operands[0].type
+            self._origins[results[0]] = self._origins.get(operands[0], (operands[0], OperandOrigin(first)))
+
+    def _find_divisor(self, operation: Operation, operands: tuple[int, ...]) -> OperandOrigin | None:
+        if operation.name not in DIVISIONS or len(operands) < 2:
+            return None
+        own = OperandOrigin(operation.operands[1].type)
+        number, origin = self._origins.get(operands[1], (operands[1], own))
+        is_new = number not in self._divisors
+        self._divisors.add(number)
+        return replace(origin, is_new=is_new)
+
+    def _add_barriers(self, operation: Operation, work: OperationWork, body: int) -> OperationWork:
+        """Add the barriers that keep threads from writing what others still read.
+
+        What goes through shared memory waits for what used it before; the first use has nothing to wait for. What
+        fills a buffer in a loop waits for the products that read it.
+        """
+        exchanges = any(quantity is Quantity.EXCHANGES for quantity, _ in work.fixed)
+        is_filling = operation.name in _BUFFER_FILLS and bool(work.fixed)
+        n_barriers = int(exchanges and self._uses_shared_memory)
+        if is_filling and body in self._loop_bodies and body not in self._filling:
+            # Threads that fill a buffer themselves wait for each other as well, before it is read.
+            n_barriers += 1 if operation.name == "ttg.async_copy_global_to_local" else 2
+        if is_filling:
+            self._filling.add(body)
+        self._uses_shared_memory = self._uses_shared_memory or exchanges or is_filling
+        return replace(work, fixed=(*work.fixed, (Quantity.BARRIERS, n_barriers))) if n_barriers else work
 
     def _make_site(
         self, operation: Operation, work: OperationWork, scope: dict[str, int], body: int
@@ -322,8 +380,14 @@ class _ProgramBuilder:
         self._enter(operation)
         try:
             index = self._open_body(body)
+            is_loop = operation.name in ("scf.for", "scf.while")
+            if is_loop:
+                self._loop_bodies.add(index)
+                self._divisors.clear()  # a loop keeps no reciprocals of before it
             inner: list[Node] = []
             yields = self._add_block(block, scope, index, inner)
+            if is_loop:
+                self._divisors.clear()
             return (inner, yields), index
         finally:
             self._depth -= 1

@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from analyzer.ir.tile_operations import (
     DescriptorType,
+    IntegerAttribute,
     IrType,
-    Layout,
     MemoryType,
     Operation,
     PointerType,
@@ -26,7 +26,7 @@ from analyzer.ir.tile_operations import (
     TensorType,
     Value,
 )
-from analyzer.tiles.layouts import compute_replication, count_thread_elements, find_integers
+from analyzer.tiles.layouts import ThreadBases, compute_replication, find_integers, find_thread_bases
 
 
 class Quantity(IntEnum):
@@ -39,8 +39,19 @@ class Quantity(IntEnum):
     BYTES_STORED = 4  # to global memory
     SHARED_BYTES = 5  # read from and written to shared memory by threads
     ATOMICS = 6  # elements of atomic operations in global memory
-    BARRIERS = 7  # of all threads of the CTA, written in the code
-    EXCHANGES = 8  # conversions of layouts and reductions whose threads exchange data, as executions
+    BARRIERS = 7  # of all threads of the CTA: written in the code, or needed by what goes through shared memory
+    EXCHANGES = 8  # conversions of layouts and reductions that go through shared memory
+
+
+class OperandOrigin(Struct, frozen=True):
+    """What an operand is made of: the tile or number that was broadcast to it.
+
+    The code computes what depends on the broadcast value alone once: the reciprocal of a row's sum is taken per
+    row, not per element.
+    """
+
+    type: IrType
+    is_new: bool = True  # no earlier division has this divisor
 
 
 class ThreadCount(Struct, frozen=True):
@@ -81,15 +92,15 @@ _XU_OPERATIONS: dict[str, tuple[int, int]] = {
     "math.sin": (1, 1),
     "math.cos": (1, 1),
     "math.tanh": (2, 3),
-    "arith.divf": (1, 1),
     "tt.precise_sqrt": (1, 3),
     "tt.precise_divf": (1, 5),
 }
 _FMA_OPERATIONS = frozenset(("arith.addf", "arith.subf", "arith.mulf", "math.fma"))
+DIVISIONS = frozenset(("arith.divf",))  # integer divisions take their seed from the XU pipe too, in SASS alone
 _DOTS = frozenset(("tt.dot", "ttng.warp_group_dot"))
 _TENSOR_MEMORY_DOTS = frozenset(("ttng.tc_gen5_mma", "ttng.tc_gen5_mma_scaled"))
 _PACKED_TYPES = ("e2m1",)
-_BARRIERS = frozenset(("gpu.barrier", "ttg.barrier", "ttg.local_barrier"))
+_BARRIERS = frozenset(("gpu.barrier", "ttg.barrier", "ttg.local_barrier", "ttg.async_wait"))
 _EXTERNAL_MUFU = {  # functions of libdevice by what they are made of
     "exp": 1, "exp2": 1, "exp10": 1, "expm1": 1, "log": 0, "log2": 0, "log1p": 0, "tanh": 2, "fast_expf": 1,
     "fast_logf": 1, "fast_sinf": 1, "fast_cosf": 1, "fast_dividef": 1, "rsqrt": 1, "sqrt": 1, "div_rn": 1, "fdiv_rn": 1,
@@ -152,8 +163,15 @@ def is_float(kind: IrType) -> bool:
     return name_type(kind).startswith(("f", "bf", "tf"))
 
 
-def find_work(operation: Operation, threads: ThreadCount) -> OperationWork | None:
-    """Return the work of an operation, None for those that have none."""
+def find_work(
+    operation: Operation, threads: ThreadCount, divisor: OperandOrigin | None = None
+) -> OperationWork | None:
+    """Return the work of an operation, None for those that have none.
+
+    divisor: of a division, where its second operand is from.
+    """
+    if operation.name in DIVISIONS and divisor is not None:
+        return _find_division_work(operation, threads, divisor)
     found = _FINDERS.get(operation.name)
     if found is not None:
         return found(operation, threads)
@@ -180,6 +198,36 @@ def _find_arithmetic_work(operation: Operation, threads: ThreadCount) -> Operati
         fixed=((Quantity.XU_OPERATIONS, xu * elements), (Quantity.FMA_OPERATIONS, fma * elements)),
         replication=_find_replication(kind, threads),
         type_name=name_type(kind),
+    )
+
+
+def _find_division_work(
+    operation: Operation, threads: ThreadCount, divisor: OperandOrigin
+) -> OperationWork | None:
+    """Return the work of a division: a reciprocal per divisor, and a product per element."""
+    result = operation.results[0].type
+    quotients = OperationWork(
+        fixed=((Quantity.FMA_OPERATIONS, count_elements(result)),),
+        replication=_find_replication(result, threads),
+        type_name=name_type(result),
+    )
+    if not divisor.is_new:
+        return quotients
+    reciprocals = _count_reciprocals(divisor.type, threads)
+    # Both in terms of the reciprocals' threads, so that one replication holds for the two.
+    products = count_elements(result) * quotients.replication // reciprocals.replication
+    return OperationWork(
+        fixed=(*reciprocals.fixed, (Quantity.FMA_OPERATIONS, products)),
+        replication=reciprocals.replication,
+        type_name=quotients.type_name,
+    )
+
+
+def _count_reciprocals(divisor: IrType, threads: ThreadCount) -> OperationWork:
+    return OperationWork(
+        fixed=((Quantity.XU_OPERATIONS, count_elements(divisor)),),
+        replication=_find_replication(divisor, threads),
+        type_name=name_type(divisor),
     )
 
 
@@ -397,7 +445,8 @@ def _find_shared_work(operation: Operation, threads: ThreadCount) -> OperationWo
 def _find_reduction_work(operation: Operation, threads: ThreadCount) -> OperationWork | None:
     """Return the work of a reduction: its body once for each element but the first of those reduced.
 
-    With a layout: within a thread, then by shuffles among lanes that hold parts of one result.
+    With a layout: within a thread, then by shuffles among lanes that hold parts of one result, and where warps
+    hold parts, through shared memory: each warp stores its part, one stores their sum, and all load that.
     """
     if not operation.operands or not operation.regions:
         return None
@@ -407,19 +456,34 @@ def _find_reduction_work(operation: Operation, threads: ThreadCount) -> Operatio
     xu, fma = _count_body(operation)
     results = max(1, count_elements(operation.results[0].type)) if operation.results else 1
     steps = prod(source.shape) - results
-    if threads.has_layouts:
-        held = count_thread_elements(source, threads.n_warps, threads.lanes)
-        kept = max(1, -(-results // max(1, prod(source.shape) // max(1, held))))
-        within = max(0, held - kept) * threads.count
-        steps = max(steps, within)
-    return OperationWork(
-        fixed=(
-            (Quantity.XU_OPERATIONS, xu * steps),
-            (Quantity.FMA_OPERATIONS, fma * steps),
-            (Quantity.EXCHANGES, 1),
-        ),
-        type_name=name_type(source),
-    )
+    terms = [(Quantity.XU_OPERATIONS, xu * steps), (Quantity.FMA_OPERATIONS, fma * steps)]
+    if operation.name == "tt.reduce" and threads.has_layouts:
+        terms += _count_reduction_exchange(operation, source, threads)
+    return OperationWork(fixed=tuple(terms), type_name=name_type(source))
+
+
+def _count_reduction_exchange(
+    operation: Operation, source: TensorType, threads: ThreadCount
+) -> list[tuple[Quantity, int]]:
+    """Return what a reduction exchanges through shared memory; nothing where each result is in one warp."""
+    axis = operation.find_attribute("axis")
+    bases = _find_bases(source, threads)
+    if bases is None or not isinstance(axis, IntegerAttribute) or not 0 <= axis.value < len(source.shape):
+        return []
+    n_parts = 2 ** sum(1 for offset in bases.warp if offset[axis.value])
+    if n_parts == 1:
+        return []
+    moved = 0
+    for result in operation.results:
+        size = count_bytes(result.type, count_elements(result.type))
+        moved += size * (2 * n_parts + 1 + _find_replication(result.type, threads))
+    return [(Quantity.SHARED_BYTES, moved), (Quantity.EXCHANGES, 1), (Quantity.BARRIERS, 2)]
+
+
+def _find_bases(tile: TensorType, threads: ThreadCount) -> ThreadBases | None:
+    if tile.layout is None:
+        return None
+    return find_thread_bases(tile.layout, tile.shape, threads.n_warps, threads.lanes)
 
 
 def _count_body(operation: Operation) -> tuple[int, int]:
@@ -435,7 +499,19 @@ def _count_body(operation: Operation) -> tuple[int, int]:
 
 
 def _find_conversion_work(operation: Operation, threads: ThreadCount) -> OperationWork | None:
-    return OperationWork(fixed=((Quantity.EXCHANGES, 1),)) if threads.has_layouts else None
+    """Return the bytes of a change of layout: through shared memory where elements go to other warps."""
+    source, result = operation.operands[0].type, operation.results[0].type
+    if not isinstance(source, TensorType) or not isinstance(result, TensorType):
+        return None
+    before, after = _find_bases(source, threads), _find_bases(result, threads)
+    if before is None or after is None or before.warp == after.warp:
+        return None
+    size = count_bytes(source, count_elements(source))
+    moved = size + size * _find_replication(result, threads)
+    return OperationWork(
+        fixed=((Quantity.SHARED_BYTES, moved), (Quantity.EXCHANGES, 1), (Quantity.BARRIERS, 1)),
+        type_name=name_type(source),
+    )
 
 
 Finder = Callable[[Operation, ThreadCount], OperationWork | None]
@@ -468,7 +544,3 @@ _FINDERS: dict[str, Finder] = {
     **dict.fromkeys(_TENSOR_MEMORY_DOTS, _find_tensor_memory_dot_work),
 }
 
-
-def is_layout_known(layout: Layout | None) -> bool:
-    """Return whether a tile has a layout."""
-    return layout is not None

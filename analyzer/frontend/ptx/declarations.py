@@ -1,7 +1,7 @@
 """Declarations: `.reg .b32 %r<237>`, `.shared .align 16 .b8 smem[64]`, `.global .u32 t[2] = {1, 2}`.
 
-The grammar parses a declaration once for each distinct shape, as it does operands (see shapes.py); initializers,
-which may be long, are cut out before and read by a scanner.
+The grammar parses one declaration of each distinct shape, as it does with operands (see shapes.py);
+initializers, which may be long, are cut out before and read by a scanner.
 """
 
 import re
@@ -32,6 +32,7 @@ _TYPE_BYTES = {
     "b128": 16,
 }
 _VECTOR_LANES = {"v2": 2, "v4": 4, "v8": 8}
+_PROPERTIES = ("align", "ptr", "attribute")
 _KNOWN_WORDS = frozenset(
     (*STATE_SPACES, *LINKAGES, *_TYPE_BYTES, *_VECTOR_LANES, "align", "ptr", "attribute")
 )
@@ -326,7 +327,11 @@ def _read_initializer(
         elif match[1] == "}":
             _close_brace(filling, offset)
         elif match[2] and match[2].strip():
-            _add_item(filling, match[2].strip(), type_name, reader)
+            try:
+                _add_item(filling, match[2].strip(), type_name, reader)
+            except PtxSyntaxError as error:
+                error.offset += declarator.initializer_offset + match.start(2)
+                raise
             filling.position += 1
     size = len(filling.data)
     filling.data.extend(bytes(-size % element_bytes))

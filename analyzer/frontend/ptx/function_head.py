@@ -24,7 +24,7 @@ from analyzer.frontend.ptx.shapes import OperandReader
 from analyzer.frontend.ptx.statements import PtxFunction, PtxStatement, PtxVariable
 
 _HEAD = re.compile(
-    r"(?P<before>(?:\s*\.(?!entry\b|func\b)\w+(?:\s*\((?:[^()]|\([^()]*\))*\))?)*+)"
+    r"(?P<before>(?:\s*\.(?!(?:entry|func|callprototype)\b)\w+(?:\s*\((?:[^()]|\([^()]*\))*\))?)*+)"
     r"\s*(?:\.(?P<kind>entry|func|callprototype)\b)"
     r"(?P<middle>(?:\s*\.attribute\s*\((?:[^()]|\([^()]*\))*\))*+)"
     r"\s*(?:\((?P<results>[^()]*)\))?"

@@ -1,8 +1,8 @@
 """Parses PTX text to a `PtxModule`.
 
-Comments are blanked first, so that places stay. One regular expression splits a function's body into statements;
-directives between functions are read one by one. Operands go through `OperandReader`, declarations through
-`DeclarationReader`: the grammar (grammars/ptx.lark) parses each distinct shape of them once.
+Comments are blanked first, so that places stay. One regular expression splits the body of a function into
+statements; directives between functions are read one by one. Operands go through `OperandReader`,
+declarations through `DeclarationReader`: the grammar (grammars/ptx.lark) parses each distinct shape once.
 """
 
 import gc
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from analyzer.frontend.ptx.constants import PtxSyntaxError
-from analyzer.frontend.ptx.declarations import make_variables
+from analyzer.frontend.ptx.declarations import LINKAGES, STATE_SPACES, make_variables
 from analyzer.frontend.ptx.function_body import BodyParser
 from analyzer.frontend.ptx.function_head import load_readers, read_head
 from analyzer.frontend.ptx.ptx_diagnostics import PtxDiagnostics
@@ -34,8 +34,7 @@ _HEAD_END = re.compile(r"[^;{=]*+")
 _KIND = re.compile(r"\.(?:entry|func)\b")
 _DECLARATION_END = re.compile(r"[^;]*+;")
 _DECLARING = frozenset(
-    ("visible", "extern", "weak", "common", "global", "const", "shared", "local", "tex", "entry", "func")
-    + ("param", "reg", "align", "attribute")
+    (*LINKAGES, *STATE_SPACES, "entry", "func", "align", "attribute"),
 )
 _SKIPPED = {"file": _LINE, "loc": _LINE, "section": _SECTION, "pragma": _PRAGMA}
 _HEADER_HINT = "PTX begins with lines such as: .version 8.7, .target sm_90a, .address_size 64"

@@ -27,8 +27,8 @@ from analyzer.frontend.ptx.statements import (
 )
 
 _MAX_SHAPES = 1 << 14  # that are kept
-_MAX_NESTING = 64
-_MAX_OPERATORS = 256  # of one text that the grammar parses; a call of Python for each may be nested
+_MAX_NESTING = 32
+_MAX_OPERATORS = 64  # of one operand; the tree of an expression is walked by recursion
 # A name, perhaps with a component, or a constant, as NAME and NUMBER of the grammar.
 _WORD = re.compile(
     r"(%?[A-Za-z_$][\w$]*(?:\.\w+)?"
@@ -238,13 +238,11 @@ def _build_mask(node: Node, slots: dict[int, int]) -> Maker:
 
 
 def _build_element(node: Node, slots: dict[int, int]) -> Maker:
-    slot = _find_slot(node, slots)
-    (index,) = build_children(node, slots)
-
-    def make_element(words: Words) -> PtxOperand:
-        return apply_binary("+", words[slot], index(words))
-
-    return make_element
+    token = node.children[0]
+    raise PtxSyntaxError(
+        "elements of arrays are not read: write the address in bytes, as [a+8]",
+        offset=token.start_pos or 0 if isinstance(token, Token) else 0,
+    )
 
 
 _BUILDERS: dict[str, Callable[[Node, dict[int, int]], Maker]] = {

@@ -1,7 +1,8 @@
 """A PTX module as its statements: what the grammar reads, before it is lowered to instructions of a target.
 
 Names keep their `%` and are unique in a function: a register declared again in an inner scope, as inline
-assembly does (`{ .reg .b32 t; … }`), gets a suffix, so a scope leaves no other trace.
+assembly does (`{ .reg .b32 t; … }`), gets a suffix, so a scope leaves no other trace: `t`, `t$1`. A label of
+an inner scope always gets one, because the function may have a label of this name further down.
 
     @!%p1 ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%rd3+16];
     PtxInstruction("ld", ("global", "v4", "b32"), guard=PtxGuard("%p1", True),
@@ -95,7 +96,7 @@ class PtxBranchTargets(Struct, frozen=True):
 
 
 class PtxReference(Struct, frozen=True):
-    """An address in the initializer of a variable: of a symbol, or one byte of it, as `0xFF00(sym)` selects."""
+    """An address in an initializer: of a symbol, or the byte of it that `0xFF00(sym)` selects."""
 
     position_bytes: int
     symbol: PtxSymbol

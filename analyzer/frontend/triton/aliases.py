@@ -1,7 +1,7 @@
 """Replaces the aliases of a file, `#blocked`, `!type` and `#loc12`, by what they stand for.
 
-Types and attributes without aliases are kept by text for all files; here they are kept by the text with aliases
-for one file, which saves the replacement.
+Types and attributes without aliases are kept by text for all files; here they are kept by the text with
+aliases for one file, which saves the replacement.
 """
 
 import re
@@ -20,6 +20,7 @@ from analyzer.ir.tile_operations import Attribute, IrType
 
 _ALIAS = re.compile(r'"(?:[^"\\]|\\.)*+"|[#!][A-Za-z_][\w$]*+(?![\w$.])')
 _MAX_EXPANDED = 1 << 16
+_MAX_ALL_EXPANDED = 1 << 26
 _MAX_DEPTH = 32  # of aliases in aliases, of calls that were inlined into each other
 _MAX_SHAPES = 1 << 12
 
@@ -40,6 +41,7 @@ class AliasTable:
     def __init__(self, aliases: dict[str, tuple[str, int]]) -> None:
         self._aliases = aliases
         self._expanded: dict[str, str] = {}
+        self._n_expanded = 0  # characters
         self._types: dict[str, IrType] = {}
         self._attributes: dict[str, Attribute] = {}
         self._places: dict[str, Place] = {}
@@ -48,7 +50,8 @@ class AliasTable:
         """Return the type that a text means. Raises TritonSyntaxError if it means none."""
         found = self._types.get(text)
         if found is None:
-            found = self._types[text] = parse_type(self._expand(text))
+            name = _find_elided_name(text) if text.startswith("<") else ""
+            found = self._types[text] = parse_type(self._expand(name + text))
         return found
 
     def read_attribute(self, text: str) -> Attribute:
@@ -72,8 +75,9 @@ class AliasTable:
         if depth > _MAX_DEPTH:
             raise TritonSyntaxError("aliases stand for each other", piece=text)
         expanded = _ALIAS.sub(lambda match: self._expand_alias(match[0], depth), text)
-        if len(expanded) > _MAX_EXPANDED > len(text):
-            raise TritonSyntaxError(f"aliases make this longer than {_MAX_EXPANDED} characters", piece=text)
+        self._n_expanded += len(expanded)
+        if len(expanded) > _MAX_EXPANDED > len(text) or self._n_expanded > _MAX_ALL_EXPANDED:
+            raise TritonSyntaxError("aliases make this too long", piece=text)
         return expanded
 
     def _expand_alias(self, name: str, depth: int) -> str:
@@ -89,6 +93,11 @@ class AliasTable:
             return _NOWHERE
         if text.startswith("loc(#"):
             return self._read_alias(text[4:-1], depth)
+        if simple := _SIMPLE_LOCATION.fullmatch(text):
+            name, alias, file, line = simple.groups()
+            if alias:
+                return Place(self._read_alias(alias, depth).source_line, name)
+            return Place(SourceLine(file, int(line)))
         pieces = _LOCATION_SLOT.split(text)
         slots = pieces[1::2]
         kinds = "".join([slot[0] for slot in slots])
@@ -123,6 +132,13 @@ class AliasTable:
                 return _NOWHERE
 
 
+def _find_elided_name(text: str) -> str:
+    """Return the name that a type lacks: `<128xf16, #shared, #smem>`, `<bf16>`, `<tensor<8xf32>>`."""
+    if text[1].isdigit() or text[1] == "?":
+        return "!ttg.memdesc"
+    return "!tt.tensordesc" if text.startswith("<tensor") else "!tt.ptr"
+
+
 class _Node(Struct, frozen=True):
     """A part of a location's shape; `slots` are indices of strings, numbers and aliases."""
 
@@ -133,6 +149,9 @@ class _Node(Struct, frozen=True):
 
 _SLOT_TOKENS = {"STRING_MARK", "NUMBER_MARK", "ATTRIBUTE"}
 _MAX_LINE_DIGITS = 9
+_SIMPLE_LOCATION = re.compile(
+    r'loc\("(?:([^"\\]*+)"\((#\w+)\)|([^"\\]*+)":(\d{1,9}):\d+)\)'
+)  # the two forms that most locations have, without the detour
 _LOCATION_SLOT = re.compile(r'("(?:[^"\\]|\\.)*+"|#[A-Za-z_][\w$.]*+|(?<!\w)\d++)')
 _LOCATION_MARKS = {'"': '""', "#": "#"}
 

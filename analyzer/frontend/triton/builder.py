@@ -1,8 +1,8 @@
 """Turns nested text into operations with typed values.
 
-Types are found in one pass over the operations in the order in which their values are defined: an operation lists
-types in its text, and its rule says which of them its results have. Where blocks branch to each other, a block
-comes after those that dominate it, which reverse post-order of the branches gives.
+Types are found in one pass over the operations in the order in which their values are defined: an operation
+lists types in its text, and its rule says which of them its results have. Where blocks branch to each other,
+a block comes after those that dominate it, which reverse post-order of the branches gives.
 
 Names are made unique in each function: regions beside each other may use one name for different values.
 """
@@ -11,7 +11,12 @@ from collections import Counter
 from collections.abc import Iterable
 
 from analyzer.frontend.triton.aliases import AliasTable
-from analyzer.frontend.triton.attributes import UNIT
+from analyzer.frontend.triton.formatting import UNIT
+from analyzer.frontend.triton.normal_form import (
+    normalize_attributes,
+    normalize_regions,
+    split_branch_operands,
+)
 from analyzer.frontend.triton.operation_table import TOKEN_TYPE
 from analyzer.frontend.triton.rules import Derivation
 from analyzer.frontend.triton.shapes import (
@@ -30,7 +35,6 @@ from analyzer.ir.tile_operations import (
     DenseAttribute,
     DictionaryAttribute,
     IrType,
-    MemoryType,
     OpaqueType,
     Operation,
     PointerType,
@@ -45,7 +49,7 @@ _UNKNOWN_TYPE = OpaqueType("")
 _BOOLEAN = ScalarType("i1")
 _INDEX = ScalarType("index")
 _MAX_RESULTS = 1 << 12
-_SCOPED_TYPES = (TensorType, MemoryType)
+_DIGITS = "-0123456789"
 
 
 class FunctionBuilder:
@@ -55,7 +59,7 @@ class FunctionBuilder:
         self.aliases = aliases
         self.unknown = unknown
         self.values: dict[str, Value] = {}  # by the name in the text, of the regions that are open
-        self._used: Counter[str] = Counter()
+        self._used: dict[str, int] = {}
         self._hidden: list[tuple[str, Value | None]] = []  # what names meant before, to undo
 
     def build_operation(self, raw: RawOperation) -> Operation:
@@ -77,9 +81,8 @@ class FunctionBuilder:
         except KeyError:
             operands = tuple(self._find_value(slots[slot]) for slot in shape.operands)
         names = _list_result_names(slots, shape)
-        types = self._derive_types(shape, slots, operands, len(names)) if names or raw.regions else ()
-        regions = self._build_regions(raw, shape, slots, operands, types) if raw.regions else ()
-        results = tuple([self.declare(name, type_) for name, type_ in zip(names, types, strict=True)])
+        types = self._derive_types(shape, slots, len(names)) if names else ()
+        attributes = self._read_attributes(shape, slots)
         successors: tuple[str, ...] = ()
         successor_operands: tuple[tuple[Value, ...], ...] = ()
         if shape.successors:
@@ -87,19 +90,24 @@ class FunctionBuilder:
             successor_operands = tuple(
                 tuple(self._find_value(slots[slot]) for slot in each.operands) for each in shape.successors
             )
-        return Operation(
+            if shape.is_generic:
+                operands, successor_operands = split_branch_operands(
+                    shape.name, operands, len(successors), attributes
+                )
+        regions = self._build_regions(raw, shape, slots, operands, types) if raw.regions else ()
+        location = shape.location
+        operation = Operation(
             name=shape.name,
-            results=results,
+            results=tuple([self.declare(name, type_) for name, type_ in zip(names, types, strict=True)]),
             operands=operands,
-            attributes=self._read_attributes(shape, slots),
+            attributes=normalize_attributes(shape.rule, attributes, shape.segment_sizes),
             regions=regions,
             line=raw.line,
-            source_line=None
-            if shape.location == NO_SLOT
-            else self.aliases.read_place(slots[shape.location]).source_line,
+            source_line=None if location == NO_SLOT else self.aliases.read_place(slots[location]).source_line,
             successors=successors,
             successor_operands=successor_operands,
         )
+        return normalize_regions(operation, shape.rule.implicit_terminator) if regions else operation
 
     def _find_value(self, name: str) -> Value:
         found = self.values.get(name) or (self.values.get(name[:-2]) if name.endswith("#0") else None)
@@ -112,53 +120,65 @@ class FunctionBuilder:
     def declare(self, name: str, type_: IrType) -> Value:
         """Return a new value for a name of the text, which the value has unless another has it already."""
         unique = name
-        while unique in self._used:
-            self._used[name] += 1
+        used = self._used
+        while unique in used:
+            used[name] += 1
             base, number, pack = name.partition("#")
-            unique = f"{base}.{self._used[name]}{number}{pack}"
-        self._used[unique] = 1
+            unique = f"{base}.{used[name]}{number}{pack}"
+        used[unique] = 1
         value = Value(unique, type_)
         self._hidden.append((name, self.values.get(name)))
         self.values[name] = value
         return value
 
-    def _derive_types(
-        self, shape: OperationShape, slots: list[str], operands: tuple[Value, ...], n_results: int
-    ) -> tuple[IrType, ...]:
-        """Return the types of the results, of loops and conditions also without results."""
-        read_type = self.aliases.read_type
-        if shape.result_types is not None:
-            found = tuple([read_type(slots[slot]) for slot in shape.result_types])
+    def _derive_types(self, shape: OperationShape, slots: list[str], n_results: int) -> tuple[IrType, ...]:
+        """Return the types of the results."""
+        rule = shape.rule
+        if shape.result_types is not None and (rule.derivation is not Derivation.TOKEN or shape.is_generic):
+            found = tuple([self._read_type(slots[slot], rule.elided_type) for slot in shape.result_types])
             if len(found) == n_results:
                 return found
-            if not n_results:
-                return ()
+            if rule.derivation is Derivation.SECOND_TOKEN and len(found) == n_results - 1:
+                return (*found[:1], OpaqueType(TOKEN_TYPE), *found[1:])
+            if len(found) == 1:
+                return found * n_results
             raise TritonSyntaxError(f"{n_results} results, but types of {len(found)}")
-        if not n_results:
-            return ()
-        listed = tuple([read_type(slots[slot]) for slot in shape.listed_types])
-        return _derive(shape.rule.derivation, listed, n_results)
+        listed = tuple([self._read_type(slots[slot], rule.elided_type) for slot in shape.listed_types])
+        if not listed and shape.name == "arith.constant":  # true, false
+            return (_BOOLEAN,) * n_results
+        return _derive(rule.derivation, listed, n_results)
 
-    def _read_attributes(self, shape: OperationShape, slots: list[str]) -> tuple[tuple[str, Attribute], ...]:
+    def _read_type(self, text: str, elided: str = "") -> IrType:
+        """Read a type; `elided` is the name of one that begins with its shape, `<128x64xf16>`."""
+        if elided and text.startswith("<") and (text[1].isdigit() or text.startswith("<tensor<")):
+            text = elided + text
+        return self.aliases.read_type(text)
+
+    def _read_attributes(self, shape: OperationShape, slots: list[str]) -> list[tuple[str, Attribute]]:
         if not shape.attributes and not shape.dictionaries:
-            return ()
+            return []
         found = [(each.name, self._read_attribute(each, slots)) for each in shape.attributes]
         for slot in shape.dictionaries:
             dictionary = self.aliases.read_attribute(slots[slot])
             if isinstance(dictionary, DictionaryAttribute):
                 found.extend(dictionary.entries)
-        return tuple(found)
+        return found
 
     def _read_attribute(self, source: AttributeSource, slots: list[str]) -> Attribute:
+        read = self.aliases.read_attribute
+        suffix = f" : {source.type_name}" if source.type_name else ""
         if source.is_list:
-            return DenseAttribute(tuple(self.aliases.read_attribute(slots[slot]) for slot in source.slots))
+            texts = [slots[slot] for slot in source.slots]
+            return DenseAttribute(
+                tuple([read(text + suffix if text[0] in _DIGITS else text) for text in texts])
+            )
         if source.word == "unit":
             return UNIT
         if source.word in ("true", "false"):
-            return self.aliases.read_attribute(source.word)
+            return read(source.word)
         if source.word or not source.slots:
             return StringAttribute(source.word)
-        return self.aliases.read_attribute(" : ".join([slots[slot] for slot in source.slots]))
+        return read(" : ".join([slots[slot] for slot in source.slots]) + suffix)
 
     def _build_regions(
         self,
@@ -197,8 +217,8 @@ class FunctionBuilder:
     ) -> tuple[Value, ...]:
         """Declare the arguments that an operation's text gives to a region.
 
-        A loop's counter has the type after the colon, and the others those of the results; an argument of `while`
-        has the type of the operand it starts as.
+        A loop's counter has the type after the colon, and the others those of the results; an argument of
+        `while` has the type of the operand it starts as.
         """
         types: list[IrType] = [each.type for each in operands]
         if shape.name == "scf.for":
@@ -241,6 +261,8 @@ class FunctionBuilder:
 
 def _list_result_names(slots: list[str], shape: OperationShape) -> list[str]:
     """Return the names of the results: `%a:2` gives `%a#0` and `%a#1`."""
+    if len(shape.results) == 1 and ":" not in slots[shape.results[0]]:
+        return [slots[shape.results[0]]]
     names = []
     for slot in shape.results:
         name, colon, number = slots[slot].partition(":")

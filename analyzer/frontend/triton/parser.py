@@ -2,8 +2,9 @@
 
     module, diagnostics = parse_triton_ir(text, "kernel.ttgir")
 
-The text is split into lines and nested by braces (`splitter`); the grammar reads each distinct shape of an operation
-once (`shapes`), and each distinct type and attribute (`attributes`); `builder` fills shapes and derives types.
+The text is split into lines and nested by braces (`splitter`); the grammar reads each distinct shape of an
+operation once (`shapes`), and each distinct type and attribute (`attributes`); `builder` fills shapes and
+derives types.
 """
 
 import re
@@ -38,6 +39,7 @@ from analyzer.text.source import Diagnostic, Location, Severity
 MAX_BYTES = 32 << 20
 _MAX_LINE_CHARS = 4 << 20
 _FUNCTIONS = ("tt.func", "func.func")
+_LAYOUT_PREFIXES = ("#ttg.", "#ttng.", "#triton_gpu.")
 _NUMBERED_NAME = re.compile(r"%(?:arg)?\d+")
 _HINT = "keep the file as Triton wrote it: NAME.ttir or NAME.ttgir of its cache"
 
@@ -51,7 +53,7 @@ def parse_triton_ir(text: str, path: str) -> tuple[TritonModule, tuple[Diagnosti
     if len(text) > MAX_BYTES or max(map(len, lines)) > _MAX_LINE_CHARS:
         raise InputError(f"{path}: Triton IR of more than {MAX_BYTES >> 20} MiB", hint=_HINT)
     try:
-        module = _read_module(lines)
+        module = _read_module(text, lines)
     except TritonSyntaxError as error:
         raise _make_error(error, lines, path) from None
     return module, tuple(_warn_of_unknown(module, path))
@@ -74,7 +76,7 @@ def _warn_of_unknown(module: TritonModule, path: str) -> list[Diagnostic]:
     ]
 
 
-def _read_module(lines: list[str]) -> TritonModule:
+def _read_module(text: str, lines: list[str]) -> TritonModule:
     structure = StructureReader()
     structure.read(lines)
     aliases = AliasTable(structure.aliases)
@@ -91,7 +93,9 @@ def _read_module(lines: list[str]) -> TritonModule:
         raise TritonSyntaxError("there is no function in this file", 1, hint=_HINT)
     n_warps = _find_integer(attributes, "ttg.num-warps")
     return TritonModule(
-        level="ttgir" if n_warps is not None or _has_layouts(structure.aliases) else "ttir",
+        level="ttgir"
+        if n_warps is not None or any(prefix in text for prefix in _LAYOUT_PREFIXES)
+        else "ttir",
         target=_find_target(attributes),
         n_warps=n_warps,
         threads_per_warp=_find_integer(attributes, "ttg.threads-per-warp") or 32,
@@ -100,10 +104,6 @@ def _read_module(lines: list[str]) -> TritonModule:
         functions=functions,
         unknown_operations=tuple(sorted(unknown.items())),
     )
-
-
-def _has_layouts(aliases: dict[str, tuple[str, int]]) -> bool:
-    return any(text.startswith(("#ttg.", "#ttng.", "#triton_gpu.")) for text, _ in aliases.values())
 
 
 def _is_function(raw: RawOperation) -> bool:
@@ -132,7 +132,7 @@ def _build_function(raw: RawOperation, aliases: AliasTable, unknown: Counter[str
     blocks = raw.regions[0] if raw.regions else []
     body = builder.build_body(blocks, arguments) if blocks else Region(())
     return TritonFunction(
-        name=_get_text(given, "symbol").lstrip("@") or _get_text(given, "sym_name"),
+        name=_get_text(given, "sym_name").removeprefix("@"),
         is_public="public" in given or _get_text(given, "sym_visibility") == "public",
         arguments=body.blocks[0].arguments if body.blocks else arguments,
         argument_names=tuple(_name_argument(each, aliases, slots) for slots, each in own),
@@ -146,7 +146,7 @@ def _build_function(raw: RawOperation, aliases: AliasTable, unknown: Counter[str
 def _declare_arguments(
     raw: RawOperation, shape: OperationShape, builder: FunctionBuilder, slots: list[str]
 ) -> tuple[tuple[Value, ...], list[tuple[list[str], HeaderArgument]]]:
-    """Return the arguments in parentheses, and for all arguments, those of the first block too, their slots."""
+    """Return the arguments in parentheses, and the slots of all, of those of the first block too."""
     header = shape.region_arguments[0] if shape.region_arguments else ()
     own = [(slots, each) for each in header]
     label = raw.regions[0][0].label if raw.regions and not own else None

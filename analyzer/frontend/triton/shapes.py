@@ -2,7 +2,7 @@
 
 The grammar gives items: values, types, words, groups in brackets. In the pretty forms of all operations
 
-- a value is an operand, in order; `%a = %b` gives an argument of the next region and the operand it starts as;
+- a value is an operand; `%a = %b` gives an argument of the next region and the operand that it starts as;
   `%a: !` in parentheses an argument of the next region;
 - `word = item` is an attribute, a word that no value follows too;
 - what follows the last colon are types, those after `->` or `to` of results;
@@ -20,10 +20,11 @@ from msgspec import Struct
 
 from analyzer.frontend.grammar import load_parser
 from analyzer.frontend.triton.attributes import normalize_name
+from analyzer.frontend.triton.operand_order import Operand, order_operands
 from analyzer.frontend.triton.operation_table import RULES
-from analyzer.frontend.triton.rules import DEFAULT_RULE, OperationRule
+from analyzer.frontend.triton.rules import DEFAULT_RULE, OperandOrder, OperationRule
 from analyzer.frontend.triton.splitter import MARKS
-from analyzer.frontend.triton.syntax_errors import TritonSyntaxError
+from analyzer.frontend.triton.syntax_errors import TritonSyntaxError, check_nesting
 
 NO_SLOT = -1
 _MAX_SHAPES = 1 << 14
@@ -98,12 +99,13 @@ class HeaderArgument(Struct, frozen=True):
 
 
 class AttributeSource(Struct, frozen=True):
-    """An attribute: of slots, whose texts are joined, or of a word."""
+    """An attribute: of a word, of a slot with a type perhaps, or a list of slots."""
 
     name: str
     word: str = ""
     slots: tuple[int, ...] = ()
     is_list: bool = False
+    type_name: str = ""  # of numbers
 
 
 class Successor(Struct, frozen=True):
@@ -122,6 +124,7 @@ class OperationShape(Struct, frozen=True, kw_only=True):
     is_generic: bool
     results: tuple[int, ...]
     operands: tuple[int, ...]
+    segment_sizes: tuple[int, ...]  # of groups of operands, where the rule says so
     attributes: tuple[AttributeSource, ...]
     dictionaries: tuple[int, ...]
     listed_types: tuple[int, ...]
@@ -167,6 +170,7 @@ def compile_label(skeleton: str, kinds: str) -> LabelShape:
 def _parse_shape(skeleton: str, kinds: str, start: str) -> Any:
     from lark.exceptions import UnexpectedInput
 
+    check_nesting(skeleton)
     literals = skeleton.split("\0")
     marks = [MARKS.get(kind, "") for kind in kinds]
     text = "".join(literal + mark for literal, mark in zip(literals, [*marks, ""], strict=True))
@@ -225,7 +229,10 @@ class _OperationReader:
         self.is_generic = is_generic
         self.is_known = rule is not None
         self.rule = rule or DEFAULT_RULE
-        self.operands: list[int] = []
+        self.operands: list[Operand] = []
+        self.keyword = ""  # before the operands that follow
+        self.partition_warps: list[int] = []
+        self.renamed = dict(self.rule.renamed)
         self.attributes: list[AttributeSource] = []
         self.dictionaries: list[int] = []
         self.listed_types: list[int] = []
@@ -243,17 +250,25 @@ class _OperationReader:
         if self.name == "arith.constant" and not self.is_generic:
             self._read_constant(items, colon)
         else:
-            self._read_items(items[:colon], is_nested=False)
+            self._read_items(items[:colon], "")
             self._read_types(items[colon + 1 :])
         if self.arguments:  # a declaration has no region
             self.region_arguments.append(tuple(self.arguments))
+        if self.partition_warps:
+            slots = tuple(self.partition_warps)
+            self.attributes.append(
+                AttributeSource("partitionNumWarps", "", slots, is_list=True, type_name="i32")
+            )
+        order = OperandOrder.SAME if self.is_generic else self.rule.operand_order
+        operands, sizes = order_operands(order, self.operands)
         return OperationShape(
             name=self.name,
             rule=self.rule,
             is_known=self.is_known,
             is_generic=self.is_generic,
             results=results,
-            operands=tuple(self.operands),
+            operands=operands,
+            segment_sizes=sizes,
             attributes=tuple(self.attributes),
             dictionaries=tuple(self.dictionaries),
             listed_types=tuple(self.listed_types),
@@ -275,12 +290,13 @@ class _OperationReader:
                 self.attributes.append(AttributeSource("value", slots=(item.slot, *types[:1])))
         self._read_types(items[colon + 1 :])
 
-    def _read_items(self, items: tuple[Item, ...], *, is_nested: bool) -> None:
+    def _read_items(self, items: tuple[Item, ...], group: str) -> None:
+        """Read items outside of groups, or those of a group; `group` is its kind."""
         at = 0
         while at < len(items):
             match items[at].kind:
                 case "VALUE":
-                    at = self._read_value(items, at, is_nested)
+                    at = self._read_value(items, at, group)
                 case "WORD":
                     at = self._read_word(items, at)
                 case "BLOCK":
@@ -291,34 +307,37 @@ class _OperationReader:
                     self._read_other(items[at])
                     at += 1
 
-    def _read_value(self, items: tuple[Item, ...], at: int, is_nested: bool) -> int:
+    def _read_value(self, items: tuple[Item, ...], at: int, group: str) -> int:
         """Read an operand, or an argument of a region; return the index of the next item."""
         value = items[at].slot
         if _get_kind(items, at + 1) == "EQUALS" and _get_kind(items, at + 2) == "VALUE":
             self.arguments.append(HeaderArgument(value))
-            self.operands.append(items[at + 2].slot)
+            self.operands.append(Operand(items[at + 2].slot))
             return at + 3
-        if is_nested and _get_kind(items, at + 1) == "COLON" and _get_kind(items, at + 2) == "TYPE":
+        if group == "paren" and _get_kind(items, at + 1) == "COLON" and _get_kind(items, at + 2) == "TYPE":
             argument, end = _read_typed_argument(items, at)
             self.arguments.append(argument)
             return end
-        self.operands.append(value)
+        self.operands.append(Operand(value, "[" if group == "bracket" else self.keyword))
         return at + 1
 
     def _read_word(self, items: tuple[Item, ...], at: int) -> int:
         """Read a keyword, with what belongs to it; return the index of the next item."""
         word, following = items[at].text, _get_kind(items, at + 1)
         if following == "EQUALS" and at + 2 < len(items) and items[at + 2].kind != "VALUE":
-            self.attributes.append(_make_attribute(word, items[at + 2]))
+            self.attributes.append(_make_attribute(self.renamed.get(word, word), items[at + 2]))
             return at + 3
         if following == "angle":
             words = ", ".join(each.text for each in items[at + 1].items if each.kind == "WORD")
             self.attributes.append(AttributeSource(word, words))
             return at + 2
         if word == "num_warps" and following == "paren":
-            self.attributes.append(_make_attribute("partitionNumWarps", items[at + 1]))
+            self.partition_warps.extend(
+                each.slot for each in items[at + 1].items if each.kind == "NUMBER_MARK"
+            )
             return at + 2
         if word in _SEPARATORS or word.startswith("partition"):
+            self.keyword = word
             return at + 1
         if self.n_keywords < len(self.rule.keywords):
             self.attributes.append(AttributeSource(self.rule.keywords[self.n_keywords], word))
@@ -356,15 +375,21 @@ class _OperationReader:
                 self.n_strings += 1
                 self.attributes.append(AttributeSource(name, slots=(item.slot,)))
             case "SYMBOL":
-                self.attributes.append(AttributeSource("symbol", slots=(item.slot,)))
+                self.attributes.append(AttributeSource(self.rule.symbol, slots=(item.slot,)))
+            case "NUMBER_MARK" if self.rule.numbers:
+                self.attributes.append(
+                    AttributeSource(self.rule.numbers, slots=(item.slot,), type_name="i32")
+                )
+            case "COMMA":
+                self.keyword = ""
             case "ATTRIBUTE":
                 self.attributes.append(AttributeSource("attribute", slots=(item.slot,)))
             case "bracket" if any(each.kind == "NUMBER_MARK" for each in item.items):
                 self.attributes.append(_make_attribute(self.rule.numbers or "static", item))
             case "paren" | "bracket" | "angle":
-                self._read_items(item.items, is_nested=True)
+                self._read_items(item.items, item.kind)
             case _:
-                pass  # commas
+                pass
 
     def _read_types(self, items: tuple[Item, ...]) -> None:
         """Read what follows the last colon: types, and what may stand behind them."""
@@ -384,7 +409,7 @@ class _OperationReader:
 
 
 def _find_type_colon(items: tuple[Item, ...]) -> int:
-    """Return the index of the last colon outside of groups that no value follows, the end if there is none."""
+    """Return the index of the last colon outside of groups that no value follows, else the end."""
     for at in range(len(items) - 1, -1, -1):
         if items[at].kind == "COLON":
             return at
@@ -398,7 +423,7 @@ def _make_attribute(name: str, item: Item) -> AttributeSource:
         numbers = [
             each.slot for each in item.items if each.kind in ("NUMBER_MARK", "STRING_MARK", "DICTIONARY")
         ]
-        return AttributeSource(name, slots=tuple(numbers), is_list=True)
+        return AttributeSource(name, slots=tuple(numbers), is_list=True, type_name="i32")
     return AttributeSource(name, item.text, (item.slot,) if item.slot != NO_SLOT else ())
 
 
