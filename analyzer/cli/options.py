@@ -98,6 +98,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
         listing: bool,
         min_coverage: float = 0.0,
         explain: bool = False,
+        levels: bool = False,
         advice: bool = False,
     ) -> "Options":
         """Return the options of the pipeline. Raises UsageError."""
@@ -124,6 +125,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
             models=parse_model_names(self.model),
             calibration=load_levels(self.calibration),
             explain=explain,
+            levels=levels,
             advice=advice,
             listing=listing,
             min_coverage=min_coverage,

@@ -22,9 +22,9 @@ from analyzer.text.errors import UsageError
 def tasks(inputs: InputOptions, *, output_format: str, output: Path | None) -> None:
     """Divide the launch of a kernel into tasks: how many do the same, and what one of each asks for.
 
-    Of Triton IR (.ttir, .ttgir) a task is a program, decomposed from the tiles of its code: products, bytes with
-    masks applied, special functions, loop trips. Of compiled code (cubin, SASS, PTX) the launch is executed
-    abstractly, and there is one class, with the means of a CTA.
+    Of Triton IR (.ttir, .ttgir) a task is a program, decomposed from the tiles of its code: products, bytes
+    with masks applied, special functions, loop trips. Of compiled code (cubin, SASS, PTX) the launch is
+    executed abstractly, and there is one class, with the means of a CTA.
     """
     from analyzer.pipeline.task_decomposition import (
         is_triton_ir,

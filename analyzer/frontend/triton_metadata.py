@@ -52,6 +52,7 @@ class TritonMetadata(Struct, frozen=True):
     constants: Mapping[str, str] = {}  # values of constant arguments, by name
     ir: IrSignature | None = None  # of the intermediate code, read where there is no signature
     n_hidden: int = _N_HIDDEN_PARAMETERS  # pointers at the end
+    hash: str = ""
 
 
 def read_triton_metadata(path: Path) -> TritonMetadata | None:
@@ -78,6 +79,7 @@ def read_triton_metadata(path: Path) -> TritonMetadata | None:
         _parse_constants(content.get("constexprs")),
         None if signature is not None else _read_ir(path, name),
         sum(key in content for key in _SCRATCH_KEYS) if "hash" in content else _N_HIDDEN_PARAMETERS,
+        str(content.get("hash", "")),
     )
 
 
@@ -99,6 +101,7 @@ def add_triton_metadata(kernel: Kernel, metadata: TritonMetadata) -> Kernel:
         signature=signature,
         cluster=cluster,
         folded_arguments=_list_folded(metadata, kernel.arch),
+        triton_hash=metadata.hash,
     )
 
 

@@ -251,6 +251,7 @@ class Kernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     folded_arguments: tuple[FoldedArgument, ...] = ()  # from Triton's metadata or its intermediate code
     constant_banks: tuple[ConstantBank, ...] | None = None  # other than bank 0
     cluster: Dim3 | None = None  # cluster size that the kernel was compiled for
+    triton_hash: str = ""  # under which Triton compiled it, "" if unknown
 
     def __len__(self) -> int:
         return len(self.text_ids)

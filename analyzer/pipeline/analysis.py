@@ -133,7 +133,11 @@ def _find_unused_launches(programs: Sequence[Program], options: Options) -> tupl
     """
     if options.launch_table is None or (options.kernels and len(programs) > 1):
         return ()
-    names = [(kernel.name, demangle(kernel.name)) for program in programs for kernel in program.kernels]
+    names = [
+        ((kernel.name, demangle(kernel.name)), kernel.kernel.triton_hash)
+        for program in programs
+        for kernel in program.kernels
+    ]
     return options.launch_table.find_unused_globs(names)
 
 

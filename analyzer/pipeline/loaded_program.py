@@ -16,7 +16,7 @@ from analyzer.flow.loops import LoopForest, find_loops
 from analyzer.frontend.input_folder import is_folder, list_cubins
 from analyzer.frontend.module_reader import read_module
 from analyzer.frontend.ptx_reader import PtxOptions
-from analyzer.ir.module import Instruction, Kernel, Module
+from analyzer.ir.module import Instruction, Kernel, Module, SourceFormat
 from analyzer.isa.control_encoding import decode_control_code
 from analyzer.pipeline.options import Options
 from analyzer.report.notebook import make_html_table
@@ -37,6 +37,7 @@ class LoadedKernel(Struct, frozen=True, eq=False, dict=True):
     ordinal: int = 1  # position among the kernels of the input, from 1
     traces: "tuple[Trace, ...]" = ()  # recorded launches of it
     input_path: str = ""
+    is_virtual: bool = False  # lowered from PTX without ptxas
 
     @property
     def name(self) -> str:
@@ -103,6 +104,7 @@ class Program(Struct, frozen=True, eq=False, dict=True):
                 index + self.first_ordinal,
                 tuple(trace for at, trace in traces if at == index),
                 self.module.path,
+                self.module.source_format is SourceFormat.VIRTUAL_PTX,
             )
             for index, kernel in enumerate(self.module.kernels)
         )

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 
 from analyzer.demand.launch_work import LaunchWork, count_launch_work
-from analyzer.execution.mbarriers.pipeline_search import find_mbarrier_pipelines
 from analyzer.execution.profile.execution_profile import ExecutionProfile
 from analyzer.files import read_file
 from analyzer.frontend.input_format import HEAD_BYTES, InputFormat, detect_format
@@ -16,6 +15,7 @@ from analyzer.ir.tile_operations import TritonModule
 from analyzer.pipeline.analysis import choose_kernels
 from analyzer.pipeline.kernel_analyzer import find_launches
 from analyzer.pipeline.launch_execution import ExecutedLaunch, execute_kernel
+from analyzer.pipeline.level_comparison import find_matrix_descriptors
 from analyzer.pipeline.loaded_program import LoadedKernel, Program
 from analyzer.pipeline.options import Options
 from analyzer.report.tasks_schema import (
@@ -174,13 +174,7 @@ def make_code_tasks_report(programs: Sequence[Program], options: Options) -> Tas
 
 def count_work(loaded: LoadedKernel, executed: ExecutedLaunch) -> LaunchWork:
     """Return the work of an executed launch."""
-    descriptors = {}
-    if executed.prepared is not None and any(each.mma_shape for each in loaded.kernel.form_table.opcodes):
-        prepared = executed.prepared
-        pipelines = find_mbarrier_pipelines(
-            prepared.compiled, prepared.image, prepared.shape, classes=executed.profile.warp_classes
-        )
-        descriptors = {} if pipelines is None else dict(pipelines.matrix_descriptors)
+    descriptors = find_matrix_descriptors(loaded, executed.profile, executed.prepared)
     return count_launch_work(loaded.cfg, executed.profile, descriptors)
 
 

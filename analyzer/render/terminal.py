@@ -17,6 +17,7 @@ from analyzer.render.count_provenance import (
     make_counts_line,
     make_unknown_line,
 )
+from analyzer.render.levels import make_level_table
 from analyzer.render.listing import make_listing_parts
 from analyzer.render.loops import make_loop_table, make_pipe_table
 from analyzer.render.memory import make_memory_summary, make_memory_table
@@ -238,6 +239,7 @@ def _make_requested_sections(kernel: KernelReport, options: TextOptions) -> list
         (options.explain and kernel.predictions and can_compare, make_difference_table),
         (options.loops and (kernel.loops or kernel.loops_not_entered), make_loop_table),
         (options.memory and kernel.memory_spaces, make_memory_table),
+        (options.levels, make_level_table),
         (options.advice, make_advice_list),
     )
     return [show(kernel) for wanted, show in sections if wanted]

@@ -14,7 +14,7 @@ Amount = int | float
 
 
 class RepeatedAmounts(Struct, frozen=True, kw_only=True):
-    """The part of amounts that threads do again, since the layout gives them elements that others hold too."""
+    """The part of amounts that threads do again: the layout gives them elements that others hold too."""
 
     mma_fma: Amount = 0
     xu_operations: Amount = 0
@@ -33,7 +33,7 @@ class TaskAmounts(Struct, frozen=True, kw_only=True):
     ]
     fma_operations: Annotated[
         Amount,
-        Meta(description="Additions, multiplications and multiply-adds of floating point on CUDA cores, of one lane."),
+        Meta(description="Floating-point additions, multiplications and multiply-adds on CUDA cores."),
     ]
     bytes_loaded: Annotated[Amount, Meta(description="From global memory, by lanes that no mask excludes.")]
     bytes_stored: Annotated[Amount, Meta(description="To global memory, likewise.")]
@@ -56,7 +56,7 @@ class LoopEntry(Struct, frozen=True, kw_only=True):
 class TaskEntry(TaskAmounts, frozen=True, kw_only=True):
     """A class of tasks that do the same; amounts are of one of them."""
 
-    first_program: Annotated[int | None, Meta(description="Place in launch order of the first of them.")] = None
+    first_program: Annotated[int | None, Meta(description="The first of them in launch order.")] = None
     loops: tuple[LoopEntry, ...] = ()
 
 
@@ -85,7 +85,8 @@ class TasksReport(Struct, frozen=True, kw_only=True):
     input: str
     kernel: str
     level: Annotated[
-        str, Meta(description="ttir or ttgir: from the code's tiles; code: from abstract execution of its instructions.")
+        str,
+        Meta(description="ttir, ttgir: from tiles; code: from abstract execution of instructions."),
     ]
     grid: tuple[int, int, int]
     tasks: Annotated[tuple[TaskEntry, ...], Meta(description="The largest class first.")]

@@ -24,7 +24,7 @@ from analyzer.tiles.values import TileTooLarge
 from analyzer.tiles.work import OperationWork, Quantity, ThreadCount
 
 _MAX_PROGRAMS_AT_ONCE = 1 << 17
-MAX_PROGRAMS = 1 << 24
+MAX_PROGRAMS = 1 << 25
 
 
 class Amounts(Struct, frozen=True):

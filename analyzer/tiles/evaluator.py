@@ -16,6 +16,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.execution.static_counts.block_counts import ASSUMED_TRIP_COUNT
 from analyzer.tiles.semantics import EVALUATIONS, choose
 from analyzer.tiles.tile_program import (
     Body,
@@ -42,6 +43,7 @@ from analyzer.tiles.values import (
 _MAX_TRIPS = 20_000  # of a loop that are run one by one
 _MAX_BODY_RUNS = 400_000
 _MAX_BLOCK_RUNS = 100_000  # of the blocks of a function with jumps
+_UNSET = Unknown()  # of a value that no program has computed yet
 
 
 class LaunchFacts:
@@ -114,9 +116,10 @@ class TileEvaluator:
         one = np.zeros(1, dtype=np.int64)
         self.executions: list[IntArray] = [one] * program.n_bodies  # of bodies, [programs or 1]
         self.elements: list[IntArray] = [one] * len(program.sites)  # that masks let through, likewise
-        self._values: list[TileValue] = [Unknown()] * program.n_values
+        self._values: list[TileValue] = [_UNSET] * program.n_values
         self._graph_depth = 0
         self._runs_left = _MAX_BODY_RUNS
+        self._work = _count_work(program)
 
     def run(self) -> None:
         """Evaluate the whole program. Raises TileTooLarge."""
@@ -153,7 +156,8 @@ class TileEvaluator:
     def _assign(self, number: int, value: TileValue, weight: IntArray) -> None:
         """Set a value; among blocks with jumps only for the programs that run."""
         if self._graph_depth and len(weight) > 1 and not weight.all():
-            value = _merge(weight > 0, value, self._values[number])
+            earlier = self._values[number]
+            value = value if earlier is _UNSET else _merge(weight > 0, value, earlier)
         self._values[number] = value
 
     # Work
@@ -253,23 +257,24 @@ class TileEvaluator:
         return finals
 
     def _count_trips(self, loop: Loop) -> IntArray:
-        """Return the trips of a loop, [programs or 1]; 1 where its bounds are not known."""
+        """Return the trips of a loop, [programs or 1]; as many as of code where they are not known."""
         bounds = [self._values[each] for each in (loop.lower, loop.upper, loop.step)]
         numbers = [each.base.astype(np.int64) for each in bounds if isinstance(each, TileInteger)]
         if len(numbers) < len(bounds):
             unknown = next(each for each in bounds if not isinstance(each, TileInteger))
-            self._note_unknown(unknown, f"line {loop.operation.line}: the loop is taken to run once")
-            return np.ones(1, dtype=np.int64)
+            self._note_unknown(unknown, f"line {loop.operation.line}: {ASSUMED_TRIP_COUNT} trips of the loop are assumed")
+            return np.full(1, ASSUMED_TRIP_COUNT, dtype=np.int64)
         lower, upper, step = numbers
         return np.maximum(0, -((lower - upper) // np.maximum(step, 1)))
 
     def _run_while(self, loop: WhileLoop, weight: IntArray) -> None:
+        """Run a loop while its condition holds; one that waits for another program goes on at once."""
         for argument, initial in zip(loop.before_arguments, loop.initial, strict=False):
             self._values[argument] = self._values[initial]
         finals: list[TileValue] = [Unknown()] * len(loop.results)
         for trip in range(_MAX_TRIPS):
             self._run_body(loop.before, weight)
-            goes_on = self._decide(loop.condition, loop.operation.line, default=trip == 0)
+            goes_on = self._decide(loop.condition, loop.operation.line, default=trip == 0 and self._work[loop.after.index] > 0)
             forwarded = [self._values[each] for each in loop.forwarded]
             leaving = (weight > 0) & ~goes_on
             finals = [_merge(leaving, new, old) for new, old in zip(forwarded, finals, strict=False)]
@@ -298,7 +303,8 @@ class TileEvaluator:
         return np.array([default])
 
     def _run_branch(self, branch: Branch, weight: IntArray) -> None:
-        has_more = _count_nodes(branch.bodies[0]) >= _count_nodes(branch.bodies[1])
+        first, second = (self._work[body.index] for body in branch.bodies)
+        has_more = first >= second
         flag = self._decide(branch.condition, branch.operation.line, default=has_more)
         given: list[list[TileValue]] = []
         for body, yields, side in zip(branch.bodies, branch.yields, (flag, ~flag), strict=True):
@@ -328,6 +334,17 @@ class TileEvaluator:
         finally:
             self._graph_depth -= 1
 
+    def _count_reached(self, graph: Graph, jump: Jump) -> int:
+        """Return how many operations with work a jump leads to: what returns at once has none."""
+        waiting = [] if jump.target is None else [jump.target]
+        seen: set[int] = set()
+        while waiting:
+            place = waiting.pop()
+            if place not in seen:
+                seen.add(place)
+                waiting += [each.target for each in graph.blocks[place].jumps if each.target is not None]
+        return sum(self._work[graph.blocks[place].body.index] for place in seen)
+
     def _follow_jumps(
         self, graph: Graph, place: int, weight: IntArray, waiting: dict[int, IntArray]
     ) -> None:
@@ -335,7 +352,7 @@ class TileEvaluator:
         sides: tuple[NDArray[np.bool_], ...] = (np.ones(1, dtype=np.bool_),)
         if block.condition is not None and block.operation is not None:
             jumps = block.jumps
-            has_more = _estimate_work(graph, jumps[0]) >= _estimate_work(graph, jumps[1])
+            has_more = self._count_reached(graph, jumps[0]) >= self._count_reached(graph, jumps[1])
             flag = self._decide(block.condition, block.operation.line, default=has_more)
             sides = (flag, ~flag)
         for jump, side in zip(block.jumps, sides, strict=False):
@@ -386,31 +403,12 @@ def _are_same(a: TileInteger, b: TileInteger) -> bool:
     return a.is_splat and b.is_splat and len(a.base) == len(b.base) == 1 and a.base[0] == b.base[0]
 
 
-def _count_nodes(body: Body) -> int:
-    """Return a measure of how much a body does: its nodes, with those inside."""
-    total = 0
-    for node in body.nodes:
-        total += 1
-        if isinstance(node, Loop):
-            total += 8 * _count_nodes(node.body)
-        elif isinstance(node, WhileLoop):
-            total += 8 * _count_nodes(node.after)
-        elif isinstance(node, Branch):
-            total += sum(_count_nodes(each) for each in node.bodies)
-    return total
-
-
-def _estimate_work(graph: Graph, jump: Jump) -> int:
-    """Return how much follows a jump in the text: what returns at once has least."""
-    if jump.target is None:
-        return 0
-    seen: set[int] = set()
-    waiting, total = [jump.target], 0
-    while waiting:
-        place = waiting.pop()
-        if place not in seen:
-            seen.add(place)
-            total += _count_nodes(graph.blocks[place].body)
-            waiting += [each.target for each in graph.blocks[place].jumps if each.target is not None]
-    return total
-
+def _count_work(program: TileProgram) -> list[int]:
+    """Return how many operations with work each body has, with the bodies inside."""
+    counts = [0] * program.n_bodies
+    for site in program.sites:
+        body = site.body
+        while body >= 0:
+            counts[body] += 1
+            body = program.parents[body]
+    return counts

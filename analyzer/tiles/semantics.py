@@ -588,6 +588,19 @@ def _evaluate_descriptor(context: EvaluationContext, operation: Operation, opera
     )
 
 
+def _evaluate_tensor_map(context: EvaluationContext, operation: Operation, operands: Operands) -> TileValue:
+    """Return the descriptor that `ttng.tensormap_create` writes: pointer, address, box, extents, strides.
+
+    Box and extents list the innermost axis first.
+    """
+    sizes = [index for index, each in enumerate(operation.operands) if index > 1]
+    rank = (len(sizes) + 1) // 4
+    extents = operands[2 + rank : 2 + 2 * rank]
+    numbers = tuple(each if isinstance(each, TileInteger) else Unknown() for each in reversed(extents))
+    pointer = operands[1] if len(operands) > 1 else Unknown()
+    return TensorDescriptor(pointer if isinstance(pointer, TilePointer) else Unknown(), numbers)
+
+
 def _make_float_operation(function: Callable[..., NDArray[np.float64]]) -> Evaluate:
     def evaluate(context: EvaluationContext, operation: Operation, operands: Operands) -> TileValue:
         numbers = [each for each in operands if isinstance(each, TileInteger) and each.is_splat]
@@ -653,6 +666,10 @@ EVALUATIONS: Mapping[str, Evaluate] = {
     "tt.reduce": _evaluate_reduction,
     "tt.scan": _evaluate_scan,
     "tt.make_tensor_descriptor": _evaluate_descriptor,
+    "ttng.tensormap_create": _evaluate_tensor_map,
+    "tt.experimental_tensormap_create": _evaluate_tensor_map,
+    "ttng.reinterpret_tensor_descriptor": _keep,
+    "tt.reinterpret_tensor_descriptor": _keep,
     "tt.int_to_ptr": _evaluate_pointer_cast,
     "tt.bitcast": _keep,
     "ttg.convert_layout": _keep,

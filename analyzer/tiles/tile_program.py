@@ -31,6 +31,8 @@ from analyzer.tiles.work import DIVISIONS, OperandOrigin, OperationWork, Quantit
 
 _MAX_DEPTH = 64  # of nested regions and calls
 _MAX_OPERATIONS = 400_000  # after inlining
+_DESCRIPTOR_WRITES = frozenset(("ttng.tensormap_create", "tt.experimental_tensormap_create"))
+_DESCRIPTOR_READS = frozenset(("ttng.reinterpret_tensor_descriptor", "tt.reinterpret_tensor_descriptor"))
 _BUFFER_FILLS = frozenset(("ttg.async_copy_global_to_local", "ttg.local_store", "ttg.local_alloc"))
 _BROADCASTS = frozenset(("tt.splat", "tt.broadcast", "tt.unsplat"))
 _OLD_DIALECTS = (("triton_gpu.", "ttg."), ("triton_nvidia_gpu.", "ttng."), ("triton.", "tt."))
@@ -166,6 +168,7 @@ class _ProgramBuilder:
 
     __slots__ = (
         "_depth",
+        "_descriptors",
         "_divisors",
         "_filling",
         "_functions",
@@ -193,8 +196,9 @@ class _ProgramBuilder:
         self._requirements: dict[int, tuple[int, ...]] = {}
         self._roots: list[int] = []
         self._unknown_calls: list[str] = []
+        self._descriptors: dict[int, int] = {}  # of the pointers behind which they are written
         self._origins: dict[int, tuple[int, OperandOrigin]] = {}
-        self._divisors: set[tuple[int, bool]] = set()  # of integers, and of numbers of floating point
+        self._divisors: set[int] = set()
         self._loop_bodies: set[int] = set()
         self._filling: set[int] = set()  # bodies that fill buffers of shared memory
         self._uses_shared_memory = False
@@ -289,6 +293,12 @@ class _ProgramBuilder:
     def _add_simple(self, operation: Operation, scope: dict[str, int], body: int, nodes: list[Node]) -> None:
         operands = self._look_up(scope, operation.operands)
         results = self._define(scope, operation.results)
+        if operation.name in _DESCRIPTOR_WRITES and operands:
+            # What is written behind a pointer is what the pointer is reinterpreted as later.
+            results = self._define({}, operation.operands[:1])
+            self._descriptors[operands[0]] = results[0]
+        elif operation.name in _DESCRIPTOR_READS:
+            operands = tuple(self._descriptors.get(each, each) for each in operands)
         if operation.name in EVALUATIONS and results:
             for result in results:
                 self._requirements[result] = operands
@@ -305,10 +315,8 @@ class _ProgramBuilder:
     def _keep_origins(
         self, operation: Operation, operands: tuple[int, ...], results: tuple[int, ...]
     ) -> None:
-        """Keep what a broadcast value is made of, and which values are constants."""
-        if operation.name == "arith.constant":
-            self._origins[results[0]] = (results[0], OperandOrigin(operation.results[0].type, is_constant=True))
-        elif operation.name in _BROADCASTS and operands and results:
+        """Keep what a broadcast value is made of."""
+        if operation.name in _BROADCASTS and operands and results:
             first = operation.operands[0].type
             self._origins[results[0]] = self._origins.get(operands[0], (operands[0], OperandOrigin(first)))
 
@@ -317,8 +325,8 @@ class _ProgramBuilder:
             return None
         own = OperandOrigin(operation.operands[1].type)
         number, origin = self._origins.get(operands[1], (operands[1], own))
-        is_new = (number, operation.name == "arith.divf") not in self._divisors
-        self._divisors.add((number, operation.name == "arith.divf"))
+        is_new = number not in self._divisors
+        self._divisors.add(number)
         return replace(origin, is_new=is_new)
 
     def _add_barriers(self, operation: Operation, work: OperationWork, body: int) -> OperationWork:

@@ -44,14 +44,13 @@ class Quantity(IntEnum):
 
 
 class OperandOrigin(Struct, frozen=True):
-    """What an operand is made of: the tile or number that was broadcast to it, and whether it is a constant.
+    """What an operand is made of: the tile or number that was broadcast to it.
 
     The code computes what depends on the broadcast value alone once: the reciprocal of a row's sum is taken per
     row, not per element.
     """
 
     type: IrType
-    is_constant: bool = False
     is_new: bool = True  # no earlier division has this divisor
 
 
@@ -97,9 +96,7 @@ _XU_OPERATIONS: dict[str, tuple[int, int]] = {
     "tt.precise_divf": (1, 5),
 }
 _FMA_OPERATIONS = frozenset(("arith.addf", "arith.subf", "arith.mulf", "math.fma"))
-DIVISIONS = frozenset(
-    ("arith.divf", "arith.divsi", "arith.divui", "arith.remsi", "arith.remui", "arith.ceildivsi", "arith.ceildivui")
-)
+DIVISIONS = frozenset(("arith.divf",))  # integer divisions take their seed from the XU pipe too, in SASS alone
 _DOTS = frozenset(("tt.dot", "ttng.warp_group_dot"))
 _TENSOR_MEMORY_DOTS = frozenset(("ttng.tc_gen5_mma", "ttng.tc_gen5_mma_scaled"))
 _PACKED_TYPES = ("e2m1",)
@@ -207,11 +204,8 @@ def _find_arithmetic_work(operation: Operation, threads: ThreadCount) -> Operati
 def _find_division_work(
     operation: Operation, threads: ThreadCount, divisor: OperandOrigin
 ) -> OperationWork | None:
-    """Return the work of a division: a reciprocal per divisor, for integers too unless it is a constant."""
+    """Return the work of a division: a reciprocal per divisor, and a product per element."""
     result = operation.results[0].type
-    if operation.name != "arith.divf":
-        needs_reciprocal = divisor.is_new and not divisor.is_constant
-        return _count_reciprocals(divisor.type, threads) if needs_reciprocal else None
     quotients = OperationWork(
         fixed=((Quantity.FMA_OPERATIONS, count_elements(result)),),
         replication=_find_replication(result, threads),

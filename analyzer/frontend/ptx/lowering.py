@@ -122,6 +122,7 @@ def find_target(arch: str) -> Target:
         parameter_base=int(bank.arguments.value),
         block_dim=int(bank.block_dim.value),
         grid_dim=int(bank.grid_dim.value),
+        stack_pointer=int(bank.stack_pointer.value),
         argument_window=int(bank.argument_window.value),
         argument_window_start=int(bank.argument_window_start.value),
     )
@@ -192,13 +193,16 @@ class _ModuleBuilder:
         emitter.emit_all()
         remove_dead_code(ctx.code)
         allocation = allocate_registers(ctx.code)
+        if allocation.stack_bytes:
+            _set_stack_pointer(ctx, self.target)
         lines, labels = _print_code(ctx.code.blocks, allocation)
         for name, line in ctx.unknown.items():
             self.unknown.setdefault(name, (line, 0))
         self.notes |= ctx.notes
-        if allocation.n_registers > _MAX_REGISTERS:
+        if allocation.stack_bytes:
             self.notes.add(
-                "more than 255 registers are live at once in the order of the PTX: ptxas would reorder or spill"
+                f"{function.name}: {allocation.stack_bytes} bytes of registers are kept in local memory, as "
+                "the order of the PTX needs more than 255: ptxas may reorder"
             )
         return _LoweredFunction(function, lines, labels, allocation, shared_bytes, parameters)
 
@@ -254,6 +258,7 @@ class _ModuleBuilder:
             resources=KernelResources(
                 registers=min(n_registers, function.max_registers or n_registers),
                 shared_bytes=lowered.shared_bytes,
+                local_bytes=lowered.allocation.stack_bytes or None,
                 block_threads=block_threads,
                 has_exact_block_threads=bool(function.required_threads),
             ),
@@ -263,6 +268,14 @@ class _ModuleBuilder:
             cluster=None if size is None else Dim3(*size),
             ptx_lines=np.array([instruction.line for _, instruction in lowered.lines], dtype=np.int64),
         )
+
+
+def _set_stack_pointer(ctx: LoweringContext, target: Target) -> None:
+    """Let the code begin with what sets R1: less than the frame, so that its slots lie below the top."""
+    code = ctx.code.blocks[0].code
+    first = next(instruction for block in ctx.code.blocks for instruction in block.code)
+    top = f"c[0x0][{target.stack_pointer:#x}]"
+    code.insert(0, VirtualInstruction("MOV", ("R1", top), 1, None, first.line, first.source_line, True))
 
 
 def _align(position: int, alignment: int) -> int:
@@ -426,7 +439,7 @@ class _BlockEmitter:
     def _open_block(self, label: str) -> None:
         block = VirtualBlock(label)
         self.ctx.code.blocks.append(block)
-        self.ctx.out = block.code
+        self.ctx.begin_block(block.code)
 
     # Blocks
 

@@ -68,6 +68,7 @@ class Target(Struct, frozen=True):
     parameter_base: int  # offset of the first parameter in constant bank 0
     block_dim: int  # offset of blockDim.x in constant bank 0
     grid_dim: int
+    stack_pointer: int  # offset of the initial stack pointer
     argument_window: int  # offset of the generic address of constant bank 0 at `argument_window_start`
     argument_window_start: int
 
@@ -89,6 +90,8 @@ class LoweringContext:
         self.constants: dict[str, int | ConstantRef] = {}
         self.predicate_constants: dict[str, bool] = {}
         self.uses = count_uses(function)
+        self.values: dict[object, object] = {}  # computed before in this block, by `make_value_key`
+        self.versions: dict[str, int] = {}  # definitions of each register in this block so far
         self.guard: PredicateRef | None = None
         self.current: PtxInstruction | None = None
         self.unknown: dict[str, int] = {}  # instructions without a lowering -> line of the first
@@ -284,6 +287,23 @@ class LoweringContext:
         """Return the lower word of an address in registers."""
         return self.read_register(operand)
 
+    def make_value_key(self, what: object, operand: PtxOperand) -> object | None:
+        """Return the key of what an expansion computes from a register; None if it may change meanwhile."""
+        if not isinstance(operand, PtxRegister) or self.current is None or self.current.guard is not None:
+            return None
+        return (what, operand.name, self.versions.get(operand.name, 0))
+
+    def begin_block(self, out: list[VirtualInstruction]) -> None:
+        """Let what is emitted go to another block, which may be entered from elsewhere."""
+        self.out = out
+        self.values.clear()
+        self.versions.clear()
+
+    def note_definitions(self, instruction: PtxInstruction) -> None:
+        """Take note that registers have new values."""
+        for name in find_defined_names(instruction):
+            self.versions[name] = self.versions.get(name, 0) + 1
+
     def is_unused(self, name: str) -> bool:
         """Return whether nothing reads a register."""
         return name == "_" or not self.uses.get(name, 0)
@@ -426,8 +446,8 @@ class LoweringContext:
         )
 
     def emit_alu(self, mnemonic: str, destination: VirtualOperand, *sources: VirtualOperand) -> None:
-        """Emit an arithmetic instruction: one source may be a constant, and not the first."""
-        self.emit(mnemonic, destination, *self.fit_sources(sources))
+        """Emit an arithmetic instruction: one of three sources may be a constant, and not the first."""
+        self.emit(mnemonic, destination, *self.fit_sources(sources[:3]), *sources[3:])
 
     def fit_sources(self, sources: Sequence[VirtualOperand]) -> tuple[VirtualOperand, ...]:
         """Return sources of which at most one, and not the first, is no register."""

@@ -9,6 +9,7 @@ operands take:
     rcp.rn.f32     range check, MUFU.RCP, FFMA, FADD, FFMA
 """
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.frontend.ptx.lowering_context import (
@@ -352,32 +353,58 @@ def lower_float_divide(ctx: LoweringContext, instruction: PtxInstruction) -> Non
             _divide_rounded(ctx, result, a, b)
 
 
+class _Reciprocal(Struct, frozen=True):
+    """A reciprocal, and the predicates that say how its divisor was scaled."""
+
+    word: WordRef
+    is_large: PredicateRef | None
+    is_normal: PredicateRef | None
+
+
 def _divide_fast(
     ctx: LoweringContext, result: WordRef, a: WordRef, b: WordRef, words: tuple[str, ...]
 ) -> None:
-    dividend, divisor, reciprocal = (ctx.make_temporary() for _ in range(3))
-    flushes = "ftz" in words
-    if flushes and "approx" in words:
-        ctx.emit("MUFU.RCP", reciprocal, b)
-        ctx.emit("FMUL.FTZ", result, reciprocal, a)
+    """Emit a / b; divisions by one value in a block share its reciprocal, as ptxas has them do."""
+    assert ctx.current is not None
+    key = ctx.make_value_key((words, "reciprocal"), ctx.current.operands[2])
+    known = ctx.values.get(key) if key is not None else None
+    reciprocal = known if isinstance(known, _Reciprocal) else _emit_reciprocal(ctx, b, words)
+    if key is not None:
+        ctx.values[key] = reciprocal
+    if reciprocal.is_large is None and reciprocal.is_normal is None:
+        ctx.emit("FMUL.FTZ", result, reciprocal.word, a)
         return
+    dividend = ctx.make_temporary()
     ctx.move(dividend, a)
-    ctx.move(divisor, b)
+    _scale(ctx, dividend, reciprocal.is_large, reciprocal.is_normal)
+    ctx.emit("FMUL", result, reciprocal.word, dividend)
+
+
+def _emit_reciprocal(ctx: LoweringContext, b: WordRef, words: tuple[str, ...]) -> _Reciprocal:
+    reciprocal, divisor = ctx.make_temporary(), ctx.make_temporary()
     absolute = replace(b, is_absolute=True)
+    is_large = is_normal = None
     if "full" in words:
         is_large = ctx.make_predicate()
         ctx.emit("FSETP.GT.AND", is_large, TRUE, absolute, format_float(_LARGE_DIVISOR), TRUE, n_defs=2)
-        with ctx.under(is_large):
-            ctx.emit("FMUL", divisor, divisor, "0.25")
-            ctx.emit("FMUL", dividend, dividend, "0.25")
-    if not flushes:
+    if "ftz" not in words:
         is_normal = ctx.make_predicate()
         ctx.emit("FSETP.GEU.AND", is_normal, TRUE, absolute, format_float(_SMALLEST_NORMAL), TRUE, n_defs=2)
-        with ctx.under(replace(is_normal, is_negated=True)):
-            ctx.emit("FMUL", divisor, divisor, format_float(_SCALE))
-            ctx.emit("FMUL", dividend, dividend, format_float(_SCALE))
+    ctx.move(divisor, b)
+    _scale(ctx, divisor, is_large, is_normal)
     ctx.emit("MUFU.RCP", reciprocal, divisor)
-    ctx.emit("FMUL", result, reciprocal, dividend)
+    return _Reciprocal(reciprocal, is_large, is_normal)
+
+
+def _scale(
+    ctx: LoweringContext, word: WordRef, is_large: PredicateRef | None, is_normal: PredicateRef | None
+) -> None:
+    if is_large is not None:
+        with ctx.under(is_large):
+            ctx.emit("FMUL", word, word, "0.25")
+    if is_normal is not None:
+        with ctx.under(replace(is_normal, is_negated=True)):
+            ctx.emit("FMUL", word, word, format_float(_SCALE))
 
 
 def _divide_rounded(ctx: LoweringContext, result: WordRef, a: WordRef, b: WordRef) -> None:

@@ -11,15 +11,17 @@ read sees the last write to its own word.
     1  FADD G1:0, G0:0   of G1:0 it is [3, 6): a result may take the register of an operand that ends here
     2  STG G1:0
 
-There are as many registers as it takes: R255 and beyond exist in no hardware, and mean that ptxas would order
-the code differently, or spill. Predicates beyond P6 and UP6 are kept in words.
+Where more than 254 registers would be needed, words go to local memory (`spilling`). Predicates beyond P6 and
+UP6 are kept in words.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 from msgspec import Struct, field
 
+from analyzer.frontend.ptx.spilling import GroupSpan, choose_spills, spill_groups
 from analyzer.frontend.ptx.virtual_code import (
     PredicateRef,
     VirtualBlock,
@@ -32,6 +34,10 @@ from analyzer.frontend.ptx.virtual_code import (
 _STACK_POINTER = 1
 _PREDICATE_NAMES = (*(f"P{i}" for i in range(7)), *(f"UP{i}" for i in range(7)))
 _MAX_ALIGNMENT = 4
+_GROWTH = 64
+MAX_REGISTERS = 255  # R0 to R254
+_MAX_SPILL_ROUNDS = 8
+_SPILL_MARGIN = 6  # words fewer that may be live in each round: alignment leaves gaps
 
 
 class Allocation(Struct, frozen=True):
@@ -41,6 +47,7 @@ class Allocation(Struct, frozen=True):
     predicates: tuple[str, ...]
     n_registers: int  # that are needed at once, with the gaps of alignment
     n_spilled_predicates: int
+    stack_bytes: int = 0  # of words in local memory
 
 
 class _Interval(Struct):
@@ -48,8 +55,11 @@ class _Interval(Struct):
     stop: int
 
 
-def allocate_registers(code: VirtualCode) -> Allocation:
-    """Number the registers of a kernel; predicates that find no place are moved to words first."""
+def allocate_registers(code: VirtualCode, most: int = MAX_REGISTERS) -> Allocation:
+    """Number the registers of a kernel.
+
+    Predicates that find no place are moved to words first, then words beyond `most` registers to the stack.
+    """
     n_spilled = 0
     while True:
         intervals = _find_intervals(code)
@@ -59,7 +69,33 @@ def allocate_registers(code: VirtualCode) -> Allocation:
         n_spilled += len(unplaced)
         _move_to_words(code, unplaced)
     words, n_registers = _place_words(code, intervals)
-    return Allocation(words, names, n_registers, n_spilled)
+    stack_bytes, limit = 0, most
+    for _ in range(_MAX_SPILL_ROUNDS):
+        if n_registers <= most:
+            break
+        limit -= _SPILL_MARGIN
+        chosen = choose_spills(code, _find_spans(code, intervals), limit)
+        if not chosen:
+            continue
+        stack_bytes = spill_groups(code, chosen, stack_bytes)
+        intervals = _find_intervals(code)
+        names, _ = _place_predicates(code, intervals)
+        words, n_registers = _place_words(code, intervals)
+    return Allocation(words, names, n_registers, n_spilled, stack_bytes)
+
+
+def _find_spans(
+    code: VirtualCode, intervals: "tuple[list[_Interval | None], _Numbering]"
+) -> list[GroupSpan]:
+    """Return where each group is live, in instructions."""
+    found, numbering = intervals
+    spans = []
+    for group, size in enumerate(code.group_sizes):
+        own = [i for i in found[numbering.bases[group] : numbering.bases[group] + size] if i is not None]
+        if own:
+            start, stop = min(i.start for i in own) // 2, max(i.stop for i in own) // 2 + 1
+            spans.append(GroupSpan(group, start, stop, size))
+    return spans
 
 
 # Liveness. Words and predicates have common numbers: words first, group by group, then predicates.
@@ -315,54 +351,119 @@ class _Register(Struct):
     stops: list[int] = field(default_factory=list)
 
     def is_free(self, interval: _Interval) -> bool:
-        if not self.stops or self.stops[-1] <= interval.start:
-            return True
+        """Return whether an interval meets none of those held."""
         place = bisect_left(self.starts, interval.stop)
         return place == 0 or self.stops[place - 1] <= interval.start
 
     def add(self, interval: _Interval) -> None:
+        """Hold an interval."""
         place = bisect_left(self.starts, interval.start)
         self.starts.insert(place, interval.start)
         self.stops.insert(place, interval.stop)
 
 
+class _RegisterFile:
+    """Registers, as many as are asked for.
+
+    `busy_until` is where the last interval of each ends. Groups come by their starts, so a register whose last
+    interval has ended is free; only before the file grows, gaps between intervals are searched.
+    """
+
+    def __init__(self) -> None:
+        self.registers = [_Register() for _ in range(_GROWTH)]
+        self.busy_until = np.zeros(_GROWTH, dtype=np.int64)
+        self.busy_until[_STACK_POINTER] = np.iinfo(np.int64).max
+        self.n_used = 0
+
+    def place(self, own: Sequence[_Interval | None], preferred: int | None) -> int:
+        """Return the register from which a group is placed: the preferred one, else the lowest."""
+        start = min(interval.start for interval in own if interval is not None)
+        if preferred is not None and self._fits(preferred, own):
+            return self._add(preferred, own)
+        base = self._find_free(start, len(own))
+        if base + len(own) > self.n_used:
+            step = _find_step(len(own))
+            gap = next((b for b in range(0, self.n_used - len(own) + 1, step) if self._fits(b, own)), None)
+            base = base if gap is None else gap
+        return self._add(base, own)
+
+    def _find_free(self, start: int, size: int) -> int:
+        step = _find_step(size)
+        while True:
+            free = self.busy_until <= start
+            n_starts = max(0, len(free) - size + 1)
+            fits = free[:n_starts].copy()
+            for position in range(1, size if n_starts else 1):
+                fits &= free[position : position + n_starts]  # empty where the file is too small
+            found = np.flatnonzero(fits[::step])
+            if len(found):
+                return int(found[0]) * step
+            self._grow(size)
+
+    def _grow(self, size: int) -> None:
+        n = max(_GROWTH, 2 * size)
+        self.registers += [_Register() for _ in range(n)]
+        self.busy_until = np.append(self.busy_until, np.zeros(n, dtype=np.int64))
+
+    def _fits(self, base: int, own: Sequence[_Interval | None]) -> bool:
+        if base % _find_step(len(own)) or base + len(own) > len(self.registers):
+            return False
+        if base <= _STACK_POINTER < base + len(own):
+            return False
+        return all(
+            interval is None or self.registers[base + position].is_free(interval)
+            for position, interval in enumerate(own)
+        )
+
+    def _add(self, base: int, own: Sequence[_Interval | None]) -> int:
+        for position, interval in enumerate(own):
+            if interval is not None:
+                self.registers[base + position].add(interval)
+                last = int(self.busy_until[base + position])
+                self.busy_until[base + position] = max(last, interval.stop)
+        self.n_used = max(self.n_used, base + len(own))
+        return base
+
+
+def _find_step(size: int) -> int:
+    return min(1 << (size - 1).bit_length(), _MAX_ALIGNMENT)
+
+
 def _place_words(
     code: VirtualCode, intervals: tuple[list[_Interval | None], _Numbering]
 ) -> tuple[tuple[tuple[int, ...], ...], int]:
+    """Return the register of each word, and how many there are; a copy goes where its source is, if it can."""
     found, numbering = intervals
-    registers: list[_Register] = []
-    bases = [0] * len(code.group_sizes)
+    file, bases = _RegisterFile(), [0] * len(code.group_sizes)
+    placed = [False] * len(bases)
+    sources = _find_copy_sources(code)
     order = []
     for group, size in enumerate(code.group_sizes):
         own = found[numbering.bases[group] : numbering.bases[group] + size]
         starts = [interval.start for interval in own if interval is not None]
         if starts:
             order.append((min(starts), group))
-    n_registers = 0
     for _, group in sorted(order):
-        size = code.group_sizes[group]
-        own = found[numbering.bases[group] : numbering.bases[group] + size]
-        base = bases[group] = _find_place(registers, own)
-        for position, interval in enumerate(own):
-            if interval is not None:
-                registers[base + position].add(interval)
-        n_registers = max(n_registers, base + size)
+        own = found[numbering.bases[group] : numbering.bases[group] + code.group_sizes[group]]
+        preferred = None
+        if (hint := sources.get(group)) is not None and placed[hint.group]:
+            preferred = bases[hint.group] + hint.word
+        bases[group] = file.place(own, preferred)
+        placed[group] = True
     words = tuple(
         tuple(range(base, base + size)) for base, size in zip(bases, code.group_sizes, strict=True)
     )
-    return words, n_registers
+    return words, file.n_used
 
 
-def _find_place(registers: list[_Register], own: list[_Interval | None]) -> int:
-    """Return the lowest aligned register from which all words of a group find a place."""
-    step = min(1 << (len(own) - 1).bit_length(), _MAX_ALIGNMENT)
-    base = 0
-    while True:
-        while len(registers) < base + len(own):
-            registers.append(_Register())
-        if not base <= _STACK_POINTER < base + len(own) and all(
-            interval is None or registers[base + position].is_free(interval)
-            for position, interval in enumerate(own)
-        ):
-            return base
-        base += step
+def _find_copy_sources(code: VirtualCode) -> dict[int, WordRef]:
+    """Return for each group the word that a copy moves to its first word."""
+    found: dict[int, WordRef] = {}
+    for block in code.blocks:
+        for instruction in block.code:
+            if instruction.mnemonic != "MOV":
+                continue
+            target, source = instruction.operands
+            if isinstance(target, WordRef) and isinstance(source, WordRef) and not target.word:
+                found[target.group] = source
+    return found

@@ -1,14 +1,14 @@
 """Replaces the aliases of a file, `#blocked`, `!type` and `#loc12`, by what they stand for.
 
-Types and attributes without aliases are kept by text for all files; here they are kept by the text with aliases
-for one file, which saves the replacement.
+Types and attributes without aliases are kept by text for all files; here they are kept by the text with
+aliases for one file, which saves the replacement.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -18,10 +18,14 @@ from analyzer.frontend.triton.syntax_errors import TritonSyntaxError
 from analyzer.ir.module import SourceLine
 from analyzer.ir.tile_operations import Attribute, IrType
 
-_ALIAS = re.compile(r'"(?:[^"\\]|\\.)*+"|[#!][A-Za-z_][\w$]*+(?![\w$.])')
+_ALIAS = re.compile(r'"(?:[^"\\]|\\.)*+"|[#!][A-Za-z_][\w$]*+(?![\w$.<])')
 _MAX_EXPANDED = 1 << 16
+_MAX_ALL_EXPANDED = 1 << 26
 _MAX_DEPTH = 32  # of aliases in aliases, of calls that were inlined into each other
 _MAX_SHAPES = 1 << 12
+
+
+_Read = TypeVar("_Read")
 
 
 class Place(Struct, frozen=True):
@@ -40,6 +44,7 @@ class AliasTable:
     def __init__(self, aliases: dict[str, tuple[str, int]]) -> None:
         self._aliases = aliases
         self._expanded: dict[str, str] = {}
+        self._n_expanded = 0  # characters
         self._types: dict[str, IrType] = {}
         self._attributes: dict[str, Attribute] = {}
         self._places: dict[str, Place] = {}
@@ -49,14 +54,14 @@ class AliasTable:
         found = self._types.get(text)
         if found is None:
             name = _find_elided_name(text) if text.startswith("<") else ""
-            found = self._types[text] = parse_type(self._expand(name + text))
+            found = self._types[text] = self._read(parse_type, name + text, text)
         return found
 
     def read_attribute(self, text: str) -> Attribute:
         """Return the attribute that a text means. Raises TritonSyntaxError if it means none."""
         found = self._attributes.get(text)
         if found is None:
-            found = self._attributes[text] = parse_attribute(self._expand(text))
+            found = self._attributes[text] = self._read(parse_attribute, text, text)
         return found
 
     def read_place(self, text: str) -> Place:
@@ -66,6 +71,16 @@ class AliasTable:
             found = self._places[text] = self._read_place(text, 0)
         return found
 
+    def _read(self, parse: Callable[[str], _Read], text: str, shown: str) -> _Read:
+        """Return what a text means with aliases replaced; errors point at what is in the file, `shown`."""
+        expanded = self._expand(text)
+        try:
+            return parse(expanded)
+        except TritonSyntaxError as error:
+            if expanded != shown:
+                error.piece, error.column = shown, 0
+            raise
+
     def _expand(self, text: str, depth: int = 0) -> str:
         """Return a text with all aliases replaced, those in aliases too."""
         if "#" not in text and "!" not in text:
@@ -73,13 +88,16 @@ class AliasTable:
         if depth > _MAX_DEPTH:
             raise TritonSyntaxError("aliases stand for each other", piece=text)
         expanded = _ALIAS.sub(lambda match: self._expand_alias(match[0], depth), text)
-        if len(expanded) > _MAX_EXPANDED > len(text):
-            raise TritonSyntaxError(f"aliases make this longer than {_MAX_EXPANDED} characters", piece=text)
+        self._n_expanded += len(expanded)
+        if len(expanded) > _MAX_EXPANDED > len(text) or self._n_expanded > _MAX_ALL_EXPANDED:
+            raise TritonSyntaxError("aliases make this too long", piece=text)
         return expanded
 
     def _expand_alias(self, name: str, depth: int) -> str:
-        if name not in self._aliases or name[0] == '"':
+        if name[0] == '"':
             return name
+        if name not in self._aliases:
+            raise TritonSyntaxError(f"{name} is not defined", piece=name, hint="the file seems cut off")
         found = self._expanded.get(name)
         if found is None:
             found = self._expanded[name] = self._expand(self._aliases[name][0], depth + 1)
@@ -90,6 +108,11 @@ class AliasTable:
             return _NOWHERE
         if text.startswith("loc(#"):
             return self._read_alias(text[4:-1], depth)
+        if simple := _SIMPLE_LOCATION.fullmatch(text):
+            name, alias, file, line = simple.groups()
+            if alias:
+                return Place(self._read_alias(alias, depth).source_line, name)
+            return Place(SourceLine(file, int(line)))
         pieces = _LOCATION_SLOT.split(text)
         slots = pieces[1::2]
         kinds = "".join([slot[0] for slot in slots])
@@ -125,7 +148,7 @@ class AliasTable:
 
 
 def _find_elided_name(text: str) -> str:
-    """Return the name that a type without one has: `<128xf16, #shared, #smem>`, `<bf16>`, `<tensor<8xf32>>`."""
+    """Return the name that a type lacks: `<128xf16, #shared, #smem>`, `<bf16>`, `<tensor<8xf32>>`."""
     if text[1].isdigit() or text[1] == "?":
         return "!ttg.memdesc"
     return "!tt.tensordesc" if text.startswith("<tensor") else "!tt.ptr"
@@ -141,6 +164,9 @@ class _Node(Struct, frozen=True):
 
 _SLOT_TOKENS = {"STRING_MARK", "NUMBER_MARK", "ATTRIBUTE"}
 _MAX_LINE_DIGITS = 9
+_SIMPLE_LOCATION = re.compile(
+    r'loc\("(?:([^"\\]*+)"\((#\w+)\)|([^"\\]*+)":(\d{1,9}):\d+)\)'
+)  # the two forms that most locations have, without the detour
 _LOCATION_SLOT = re.compile(r'("(?:[^"\\]|\\.)*+"|#[A-Za-z_][\w$.]*+|(?<!\w)\d++)')
 _LOCATION_MARKS = {'"': '""', "#": "#"}
 

@@ -3,12 +3,13 @@
 Few distinct ones occur, so the results are kept by text.
 """
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from analyzer.frontend.grammar import load_parser
 from analyzer.frontend.triton.formatting import DYNAMIC_SIZE, UNIT, decode_float, format_type
-from analyzer.frontend.triton.syntax_errors import TritonSyntaxError
+from analyzer.frontend.triton.syntax_errors import TritonSyntaxError, check_nesting
 from analyzer.ir.tile_operations import (
     Attribute,
     DenseAttribute,
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
     from lark import Token, Tree
 
 _MAX_KEPT = 1 << 14
+_LONG_TEXT = 4096  # longer ones are not kept
+_MAX_DIGITS = 80
 _MAX_DENSE_VALUES = 1 << 20
+_WIDTH = re.compile(r"[0-9]{1,4}")
 _SPECIAL_SCALARS = {"index", "bf16", "tf32"}
 _DIALECTS = (("triton_nvidia_gpu.", "ttng."), ("triton_gpu.", "ttg."))  # names until Triton 3.1
 _LAYOUT_KINDS = {
@@ -50,12 +54,15 @@ def normalize_name(name: str) -> str:
     return name
 
 
-@lru_cache(maxsize=_MAX_KEPT)
 def parse_type(text: str) -> IrType:
     """Parse a type without aliases.
 
     Raises TritonSyntaxError if it is none.
     """
+    return _keep_type(text) if len(text) < _LONG_TEXT else _parse_type(text)
+
+
+def _parse_type(text: str) -> IrType:
     if is_scalar_name(text):
         return ScalarType(text)
     if text.startswith("!") and not text.startswith(
@@ -65,13 +72,20 @@ def parse_type(text: str) -> IrType:
     return _build_type(_parse(text, "type"))
 
 
-@lru_cache(maxsize=_MAX_KEPT)
 def parse_attribute(text: str) -> Attribute:
     """Parse an attribute without aliases, a dictionary among others.
 
     Raises TritonSyntaxError if it is none.
     """
+    return _keep_attribute(text) if len(text) < _LONG_TEXT else _parse_attribute(text)
+
+
+def _parse_attribute(text: str) -> Attribute:
     return _build_attribute(_parse(text, "attribute"))
+
+
+_keep_type = lru_cache(maxsize=_MAX_KEPT)(_parse_type)
+_keep_attribute = lru_cache(maxsize=_MAX_KEPT)(_parse_attribute)
 
 
 def is_scalar_name(text: str) -> bool:
@@ -79,12 +93,13 @@ def is_scalar_name(text: str) -> bool:
     if text in _SPECIAL_SCALARS:
         return True
     digits = text.removeprefix("s").removeprefix("u")
-    return len(digits) > 1 and digits[0] in "if" and digits[1].isdigit()
+    return len(digits) > 1 and digits[0] in "if" and digits[1].isdecimal()
 
 
 def _parse(text: str, start: str) -> "Tree[Token]":
     from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
+    check_nesting(text)
     try:
         tree = load_parser("triton").parse(text, start=start)
     except UnexpectedInput as error:
@@ -105,7 +120,7 @@ def _build_type(tree: Any) -> IrType:
             return ScalarType(str(tree.children[0]))
         case "pointer":
             pointee, space = tree.children[1], tree.children[2]
-            return PointerType(_build_type(pointee), int(space) if space is not None else 1)
+            return PointerType(_build_type(pointee), _read_integer(str(space)) if space is not None else 1)
         case "shaped":
             return _build_shaped(str(tree.children[0]), tree.children[1:])
         case _:
@@ -115,7 +130,9 @@ def _build_type(tree: Any) -> IrType:
 def _build_shaped(name: str, children: list[Any]) -> IrType:
     dimensions, element = children[0], children[1]
     parameters = [each.children[0] for each in children[2:]]
-    shape = tuple(DYNAMIC_SIZE if size[0] == "?" else int(size[:-1]) for size in dimensions.children)
+    shape = tuple(
+        DYNAMIC_SIZE if size[0] == "?" else _read_integer(size[:-1]) for size in dimensions.children
+    )
     attributes = [_build_attribute(each) for each in parameters if each.data != "alloc_shape"]
     layouts = [each for each in attributes if isinstance(each, Layout)]
     if "tensordesc" in name:
@@ -151,8 +168,18 @@ def _build_attribute(tree: Any, type_name: str = "") -> Attribute:
             return StringAttribute("@" + "::@".join(_read_symbol(str(each)) for each in tree.children))
         case "word":
             return _build_word(str(tree.children[0]), type_name)
+        case "dialect":
+            return _build_dialect(
+                str(tree.children[0]), [each for each in tree.children[1:] if each is not None]
+            )
         case "named_parameters":
             return StringAttribute(_format_tokens(tree))
+        case _:
+            return _build_collection(tree, type_name)
+
+
+def _build_collection(tree: Any, type_name: str) -> Attribute:
+    match tree.data:
         case "list":
             return DenseAttribute(_build_all(tree.children, type_name))
         case "array":
@@ -161,10 +188,6 @@ def _build_attribute(tree: Any, type_name: str = "") -> Attribute:
             return _build_dense(tree.children[1], tree.children[2])
         case "dictionary":
             return DictionaryAttribute(_build_entries(tree))
-        case "dialect":
-            return _build_dialect(
-                str(tree.children[0]), [each for each in tree.children[1:] if each is not None]
-            )
         case _:
             return TypeAttribute(_build_type(tree))
 
@@ -196,11 +219,15 @@ def _build_number(text: str, type_name: str) -> Attribute:
     is_hex = text.lstrip("-").startswith("0x")
     if type_name[:1] == "f" or type_name in ("bf16", "tf32"):
         return FloatAttribute(decode_float(int(text, 16), type_name) if is_hex else float(text), type_name)
-    if not is_hex and not text.lstrip("-").isdigit():
+    if not is_hex and not text.lstrip("-").isdecimal():
         return FloatAttribute(float(text), type_name)
-    if len(text) > 80:
+    return IntegerAttribute(_read_integer(text), type_name)
+
+
+def _read_integer(text: str) -> int:
+    if len(text) > _MAX_DIGITS:
         raise TritonSyntaxError("this number has too many digits", piece=text)
-    return IntegerAttribute(int(text, 16) if is_hex else int(text), type_name)
+    return int(text, 16) if "x" in text else int(text)
 
 
 def _build_dense(content: Any, type_tree: Any) -> DenseAttribute:
@@ -231,7 +258,8 @@ def _decode_blob(text: str, element: str) -> tuple[Attribute, ...]:
         data = bytes.fromhex(text.removeprefix("0x"))
     except ValueError:
         return (StringAttribute(text),)
-    bits = int(element.lstrip("iufbs").split("E")[0] or 0) if element.lstrip("iufbs")[:1].isdigit() else 8
+    width = _WIDTH.search(element)
+    bits = 64 if element == "index" else int(width[0]) if width is not None else 8
     size = max(1, (bits + 7) // 8)
     if len(data) // size > _MAX_DENSE_VALUES:
         raise TritonSyntaxError("a constant of more than a million values", piece=text)
@@ -249,8 +277,8 @@ def _decode_blob(text: str, element: str) -> tuple[Attribute, ...]:
 def _build_dialect(name: str, parameters: list[Any]) -> Attribute:
     """Return a layout; an enumeration such as `#arith.fastmath<none>` is a string."""
     kind = normalize_name(name[1:]).rpartition(".")[2]
-    if len(parameters) == 1 and parameters[0].data in ("word", "words"):
-        return StringAttribute(str(parameters[0].children[-1]))
+    if parameters and all(each.data in ("word", "words") for each in parameters):
+        return StringAttribute(", ".join(str(each.children[-1]) for each in parameters))
     fields: list[tuple[str, Attribute]] = []
     for each in parameters:
         match each.data:
@@ -268,8 +296,8 @@ def _build_dialect(name: str, parameters: list[Any]) -> Attribute:
 def _build_padding(tree: Any) -> list[tuple[str, Attribute]]:
     """Return the fields of `[512:+16] {…}`: after every 512 elements 16 are left free."""
     pairs = [each for each in tree.children if each.data == "padded"]
-    intervals = tuple(IntegerAttribute(int(each.children[0])) for each in pairs)
-    paddings = tuple(IntegerAttribute(int(each.children[1])) for each in pairs)
+    intervals = tuple(IntegerAttribute(_read_integer(str(each.children[0]))) for each in pairs)
+    paddings = tuple(IntegerAttribute(_read_integer(str(each.children[1]))) for each in pairs)
     return [
         ("intervals", DenseAttribute(intervals)),
         ("paddings", DenseAttribute(paddings)),
@@ -287,7 +315,7 @@ def unquote(text: str) -> str:
     if "\\" not in inner:
         return inner
     out = bytearray()
-    data = inner.encode("utf-8", "surrogateescape")
+    data = inner.encode("utf-8", "surrogatepass")
     at = 0
     while at < len(data):
         if data[at] != 0x5C:
@@ -330,7 +358,7 @@ def _format_tokens(tree: Any) -> str:
     text = ""
     for token in tree.scan_values(lambda _: True):
         word = str(token)
-        if text and (text[-1].isalnum() or text[-1] in "_,") and (word[0].isalnum() or word[0] in "!#\"_"):
+        if text and (text[-1].isalnum() or text[-1] in "_,") and (word[0].isalnum() or word[0] in '!#"_'):
             text += " "
         text += word
     return text

@@ -1,8 +1,8 @@
 """Turns nested text into operations with typed values.
 
-Types are found in one pass over the operations in the order in which their values are defined: an operation lists
-types in its text, and its rule says which of them its results have. Where blocks branch to each other, a block
-comes after those that dominate it, which reverse post-order of the branches gives.
+Types are found in one pass over the operations in the order in which their values are defined: an operation
+lists types in its text, and its rule says which of them its results have. Where blocks branch to each other,
+a block comes after those that dominate it, which reverse post-order of the branches gives.
 
 Names are made unique in each function: regions beside each other may use one name for different values.
 """
@@ -12,7 +12,11 @@ from collections.abc import Iterable
 
 from analyzer.frontend.triton.aliases import AliasTable
 from analyzer.frontend.triton.formatting import UNIT
-from analyzer.frontend.triton.normal_form import normalize_attributes, normalize_regions, split_branch_operands
+from analyzer.frontend.triton.normal_form import (
+    normalize_attributes,
+    normalize_regions,
+    split_branch_operands,
+)
 from analyzer.frontend.triton.operation_table import TOKEN_TYPE
 from analyzer.frontend.triton.rules import Derivation
 from analyzer.frontend.triton.shapes import (
@@ -55,7 +59,7 @@ class FunctionBuilder:
         self.aliases = aliases
         self.unknown = unknown
         self.values: dict[str, Value] = {}  # by the name in the text, of the regions that are open
-        self._used: Counter[str] = Counter()
+        self._used: dict[str, int] = {}
         self._hidden: list[tuple[str, Value | None]] = []  # what names meant before, to undo
 
     def build_operation(self, raw: RawOperation) -> Operation:
@@ -116,11 +120,12 @@ class FunctionBuilder:
     def declare(self, name: str, type_: IrType) -> Value:
         """Return a new value for a name of the text, which the value has unless another has it already."""
         unique = name
-        while unique in self._used:
-            self._used[name] += 1
+        used = self._used
+        while unique in used:
+            used[name] += 1
             base, number, pack = name.partition("#")
-            unique = f"{base}.{self._used[name]}{number}{pack}"
-        self._used[unique] = 1
+            unique = f"{base}.{used[name]}{number}{pack}"
+        used[unique] = 1
         value = Value(unique, type_)
         self._hidden.append((name, self.values.get(name)))
         self.values[name] = value
@@ -150,6 +155,8 @@ class FunctionBuilder:
         return self.aliases.read_type(text)
 
     def _read_attributes(self, shape: OperationShape, slots: list[str]) -> list[tuple[str, Attribute]]:
+        if not shape.attributes and not shape.dictionaries:
+            return []
         found = [(each.name, self._read_attribute(each, slots)) for each in shape.attributes]
         for slot in shape.dictionaries:
             dictionary = self.aliases.read_attribute(slots[slot])
@@ -162,7 +169,9 @@ class FunctionBuilder:
         suffix = f" : {source.type_name}" if source.type_name else ""
         if source.is_list:
             texts = [slots[slot] for slot in source.slots]
-            return DenseAttribute(tuple([read(text + suffix if text[0] in _DIGITS else text) for text in texts]))
+            return DenseAttribute(
+                tuple([read(text + suffix if text[0] in _DIGITS else text) for text in texts])
+            )
         if source.word == "unit":
             return UNIT
         if source.word in ("true", "false"):
@@ -208,8 +217,8 @@ class FunctionBuilder:
     ) -> tuple[Value, ...]:
         """Declare the arguments that an operation's text gives to a region.
 
-        A loop's counter has the type after the colon, and the others those of the results; an argument of `while`
-        has the type of the operand it starts as.
+        A loop's counter has the type after the colon, and the others those of the results; an argument of
+        `while` has the type of the operand it starts as.
         """
         types: list[IrType] = [each.type for each in operands]
         if shape.name == "scf.for":
@@ -252,6 +261,8 @@ class FunctionBuilder:
 
 def _list_result_names(slots: list[str], shape: OperationShape) -> list[str]:
     """Return the names of the results: `%a:2` gives `%a#0` and `%a#1`."""
+    if len(shape.results) == 1 and ":" not in slots[shape.results[0]]:
+        return [slots[shape.results[0]]]
     names = []
     for slot in shape.results:
         name, colon, number = slots[slot].partition(":")

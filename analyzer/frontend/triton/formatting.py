@@ -99,7 +99,11 @@ def format_attribute(attribute: Attribute) -> str:
         case IntegerAttribute():
             return _format_integer(attribute)
         case FloatAttribute():
-            return f"{_format_float(attribute)} : {attribute.type_name}" if attribute.type_name else repr(attribute.value)
+            return (
+                f"{_format_float(attribute)} : {attribute.type_name}"
+                if attribute.type_name
+                else repr(attribute.value)
+            )
         case StringAttribute():
             return quote(attribute.text)
         case DenseAttribute(type=None):
@@ -193,7 +197,9 @@ def _decode_narrow(bits: int, n_exponent: int, n_mantissa: int, variant: str) ->
     if is_last and variant == "FN" and n_exponent + n_mantissa == 7 and mantissa == (1 << n_mantissa) - 1:
         return math.nan
     fraction = mantissa / (1 << n_mantissa)
-    return sign * (fraction * 2.0 ** (1 - bias) if not exponent else (1 + fraction) * 2.0 ** (exponent - bias))
+    return sign * (
+        fraction * 2.0 ** (1 - bias) if not exponent else (1 + fraction) * 2.0 ** (exponent - bias)
+    )
 
 
 def encode_special_float(value: float, type_name: str) -> int:

@@ -1,7 +1,7 @@
 """Makes what pretty and generic forms read to equal.
 
-- Attributes are sorted by name. Numbers of enumerations become their names; those that say nothing, because they are
-  the default, and sizes of groups of operands go.
+- Attributes are sorted by name. Numbers of enumerations become their names; those that say nothing, because
+  they are the default, and sizes of groups of operands go.
 - Branches have the operands of each block with the block, not among their own.
 - `ttg.warp_specialize` has its partitions as regions of its own; an empty region goes.
 - Loops and conditions end in `scf.yield`, which the pretty form leaves out if it yields nothing.
@@ -17,7 +17,9 @@ from analyzer.ir.tile_operations import (
     IntegerAttribute,
     Operation,
     Region,
+    ScalarType,
     StringAttribute,
+    TypeAttribute,
     Value,
 )
 
@@ -30,6 +32,8 @@ def normalize_attributes(
     rule: OperationRule, found: list[tuple[str, Attribute]], segment_sizes: tuple[int, ...]
 ) -> tuple[tuple[str, Attribute], ...]:
     """Return the attributes of an operation in normal form."""
+    if not found and not segment_sizes:
+        return ()
     enumerations = {each.attribute: each for each in rule.enumerations}
     defaults = dict(rule.defaults)
     kept: dict[str, Attribute] = {}
@@ -45,6 +49,8 @@ def normalize_attributes(
 
 
 def _name_number(enumeration: Enumeration, value: Attribute) -> Attribute:
+    if isinstance(value, TypeAttribute) and isinstance(value.type, ScalarType):
+        return StringAttribute(value.type.name)  # `lhs = bf16`
     if not isinstance(value, IntegerAttribute):
         return value
     name = enumeration.find_name(value.value)
@@ -70,9 +76,11 @@ def split_branch_operands(
     if name == "cf.br":
         return (), (operands,)
     sizes = next((value for key, value in attributes if key == SEGMENTS), None)
-    numbers = [each.value for each in sizes.values if isinstance(each, IntegerAttribute)] if isinstance(
-        sizes, DenseAttribute
-    ) else []
+    numbers = (
+        [each.value for each in sizes.values if isinstance(each, IntegerAttribute)]
+        if isinstance(sizes, DenseAttribute)
+        else []
+    )
     if len(numbers) != successors + 1 or sum(numbers) != len(operands) or min(numbers) < 0:
         return operands, ((),) * successors
     groups, at = [], 0

@@ -1,7 +1,8 @@
 """The operations of Triton IR that are known, with the rules by which their forms read.
 
 Names of dialects are the present ones (`ttg`, `ttng`); formats and numbers of enumerations are facts of the
-definitions of the dialects in Triton's and LLVM's sources. Operations that are not here read too, and are counted.
+definitions of the dialects in Triton's and LLVM's sources. Operations that are not here read too, and are
+counted.
 """
 
 from msgspec.structs import replace
@@ -11,9 +12,10 @@ from analyzer.frontend.triton.rules import Derivation, Enumeration, OperandOrder
 TOKEN_TYPE = "!ttg.async.token"
 
 _AXES = ("x", "y", "z")
-_INTEGER_PREDICATES = tuple("eq ne slt sle sgt sge ult ule ugt uge".split())
-_FLOAT_PREDICATES = tuple(
-    "false oeq ogt oge olt ole one ord ueq ugt uge ult ule une uno true".split(),
+_INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
+_FLOAT_PREDICATES = (
+    *("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord"),
+    *("ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true"),
 )
 _PRECISION = Enumeration("inputPrecision", ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6"))
 _CACHE = Enumeration("cache", ("none", "ca", "cg", "wb", "cs", "wt", "cv"), 1)
@@ -27,7 +29,9 @@ _REDUCTIONS = Enumeration("kind", ("none", "add", "min", "max", "inc", "dec", "a
 _SCALED_TYPES = ("e4m3", "e5m2", "e2m3", "e3m2", "e2m1", "bf16", "fp16")
 
 _LISTED = OperationRule()
-_ARITHMETIC = OperationRule(defaults=(("fastmath", "none"), ("overflowFlags", "none"), ("overflow", "none")))
+_ARITHMETIC = OperationRule(
+    renamed=(("overflow", "overflowFlags"),), defaults=(("fastmath", "none"), ("overflowFlags", "none"))
+)
 _CACHED = OperationRule(
     renamed=(("cacheModifier", "cache"), ("evictionPolicy", "evict")),
     enumerations=(_CACHE, _EVICTION),
@@ -42,10 +46,21 @@ def _list_names(dialect: str, names: str) -> list[str]:
 
 _PLAIN = [
     "module",
-    *_list_names("tt", "return splat broadcast expand_dims trans reshape unsplat bitcast int_to_ptr ptr_to_int"),
+    *_list_names(
+        "tt", "return splat broadcast expand_dims trans reshape unsplat bitcast int_to_ptr ptr_to_int"
+    ),
     *_list_names("tt", "precise_sqrt precise_divf approx_divf mulhiui make_range reduce reduce.return"),
-    *_list_names("tt", "scan scan.return map_elementwise map_elementwise.return histogram gather join split cat"),
-    *_list_names("tt", "descriptor_store descriptor_gather descriptor_scatter make_tensor_ptr extern_elementwise"),
+    *_list_names(
+        "tt", "scan scan.return map_elementwise map_elementwise.return histogram gather join split cat"
+    ),
+    *_list_names(
+        "tt",
+        "linear_apply descriptor_store descriptor_gather descriptor_scatter make_tensor_ptr",
+    ),
+    *_list_names(
+        "tt",
+        "extern_elementwise",
+    ),
     *_list_names("tt", "experimental_descriptor_load experimental_descriptor_store"),
     *_list_names("tt", "experimental_descriptor_gather experimental_descriptor_scatter"),
     *_list_names("tt", "experimental_tensormap_create experimental_tensormap_fenceproxy_acquire"),
@@ -53,12 +68,16 @@ _PLAIN = [
     *_list_names("ttg", "convert_layout local_alloc local_load local_store local_dealloc memdesc_index"),
     *_list_names("ttg", "memdesc_subview memdesc_trans memdesc_reshape memdesc_reinterpret local_gather"),
     *_list_names("ttg", "local_scatter local_atomic_scatter_rmw barrier local_barrier warp_specialize"),
-    *_list_names("ttg", "warp_specialize.partitions warp_yield warp_return global_scratch_alloc warp_id mask"),
+    *_list_names(
+        "ttg", "warp_specialize.partitions warp_yield warp_return global_scratch_alloc warp_id mask"
+    ),
     *_list_names("ttg", "mask.return predicate_stage fp4_to_fp"),
     *_list_names("ttng", "warp_group_dot_wait fence_async_shared fence_mbarrier_init_release_cluster"),
     *_list_names("ttng", "cluster_arrive cluster_wait cluster_barrier fence inval_barrier wait_barrier"),
     *_list_names("ttng", "async_copy_mbarrier_arrive async_shared_store async_tma_copy_local_to_global"),
-    *_list_names("ttng", "async_tma_scatter async_tma_store_wait tensormap_create tensormap_fenceproxy_acquire"),
+    *_list_names(
+        "ttng", "async_tma_scatter async_tma_store_wait tensormap_create tensormap_fenceproxy_acquire"
+    ),
     *_list_names("ttng", "tc_gen5_commit tmem_alloc tmem_subslice tmem_copy tmem_wait clc_try_cancel"),
     *_list_names("ttng", "clc_try_cancel_sync clc_load_result clc_is_canceled"),
     *_list_names("scf", "while yield condition execute_region reduce reduce.return"),
@@ -66,19 +85,31 @@ _PLAIN = [
     *_list_names("ub", "poison unreachable"),
     *_list_names("gpu", "barrier return"),
     *_list_names("nvvm", "barrier0 barrier cluster.arrive cluster.wait fence.proxy bar.warp.sync mapa"),
-    *_list_names("nvvm", "read.ptx.sreg.tid.x read.ptx.sreg.ctaid.x read.ptx.sreg.ctaid.y read.ptx.sreg.ctaid.z"),
-    *_list_names("nvvm", "read.ptx.sreg.clusterid.x read.ptx.sreg.cluster.ctarank read.ptx.sreg.nclusterid.x"),
+    *_list_names(
+        "nvvm", "read.ptx.sreg.tid.x read.ptx.sreg.ctaid.x read.ptx.sreg.ctaid.y read.ptx.sreg.ctaid.z"
+    ),
+    *_list_names(
+        "nvvm", "read.ptx.sreg.clusterid.x read.ptx.sreg.cluster.ctarank read.ptx.sreg.nclusterid.x"
+    ),
     *_list_names("llvm", "mlir.constant mlir.undef mlir.poison mlir.zero call call_intrinsic return bitcast"),
     *_list_names("llvm", "addrspacecast intr.assume ptrtoint inttoptr"),
 ]
 _ELEMENTWISE = [
-    *_list_names("arith", "constant addi addf subi subf muli mulf divsi divui divf remsi remui remf andi ori xori"),
+    *_list_names(
+        "arith", "constant addi addf subi subf muli mulf divsi divui divf remsi remui remf andi ori xori"
+    ),
     *_list_names("arith", "shli shrsi shrui minsi minui maxsi maxui minimumf maximumf minnumf maxnumf negf"),
-    *_list_names("arith", "ceildivsi ceildivui floordivsi extf extsi extui truncf trunci sitofp uitofp fptosi"),
+    *_list_names(
+        "arith", "ceildivsi ceildivui floordivsi extf extsi extui truncf trunci sitofp uitofp fptosi"
+    ),
     *_list_names("arith", "fptoui bitcast index_cast index_castui convertf scaling_extf scaling_truncf"),
     *_list_names("math", "absf absi acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh ctlz"),
-    *_list_names("math", "ctpop cttz erf erfc exp exp2 expm1 floor fma fpowi ipowi log log10 log1p log2 powf"),
-    *_list_names("math", "round roundeven rsqrt sin sinh sqrt tan tanh trunc isnan isinf isfinite isnormal clampf"),
+    *_list_names(
+        "math", "ctpop cttz erf erfc exp exp2 expm1 floor fma fpowi ipowi log log10 log1p log2 powf"
+    ),
+    *_list_names(
+        "math", "round roundeven rsqrt sin sinh sqrt tan tanh trunc isnan isinf isfinite isnormal clampf"
+    ),
 ]
 _SPECIAL: dict[str, OperationRule] = {
     "arith.cmpi": replace(
@@ -147,13 +178,9 @@ _SPECIAL: dict[str, OperationRule] = {
     "ttng.init_barrier": OperationRule(numbers="count"),
     "ttng.barrier_expect": OperationRule(numbers="size"),
     "ttng.arrive_barrier": OperationRule(numbers="count", defaults=(("multicastCTA", "0"),)),
-    "ttng.async_tma_copy_global_to_local": replace(
-        _CACHED, operand_order=OperandOrder.BARRIER_FIRST
-    ),
+    "ttng.async_tma_copy_global_to_local": replace(_CACHED, operand_order=OperandOrder.BARRIER_FIRST),
     "ttng.async_tma_gather": OperationRule(operand_order=OperandOrder.BARRIER_FIRST),
-    "ttng.tc_gen5_mma": OperationRule(
-        Derivation.TOKEN, operand_order=OperandOrder.MMA, keeps_segments=True
-    ),
+    "ttng.tc_gen5_mma": OperationRule(Derivation.TOKEN, operand_order=OperandOrder.MMA, keeps_segments=True),
     "ttng.tc_gen5_mma_scaled": OperationRule(
         Derivation.TOKEN,
         renamed=(("lhs", "a_type"), ("rhs", "b_type")),

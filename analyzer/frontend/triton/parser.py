@@ -2,8 +2,9 @@
 
     module, diagnostics = parse_triton_ir(text, "kernel.ttgir")
 
-The text is split into lines and nested by braces (`splitter`); the grammar reads each distinct shape of an operation
-once (`shapes`), and each distinct type and attribute (`attributes`); `builder` fills shapes and derives types.
+The text is split into lines and nested by braces (`splitter`); the grammar reads each distinct shape of an
+operation once (`shapes`), and each distinct type and attribute (`attributes`); `builder` fills shapes and
+derives types.
 """
 
 import re
@@ -52,6 +53,10 @@ def parse_triton_ir(text: str, path: str) -> tuple[TritonModule, tuple[Diagnosti
     if len(text) > MAX_BYTES or max(map(len, lines)) > _MAX_LINE_CHARS:
         raise InputError(f"{path}: Triton IR of more than {MAX_BYTES >> 20} MiB", hint=_HINT)
     try:
+        if "\0" in text:
+            raise TritonSyntaxError(
+                "a NUL character: the file is not text", text.count("\n", 0, text.index("\0")) + 1
+            )
         module = _read_module(text, lines)
     except TritonSyntaxError as error:
         raise _make_error(error, lines, path) from None
@@ -92,7 +97,9 @@ def _read_module(text: str, lines: list[str]) -> TritonModule:
         raise TritonSyntaxError("there is no function in this file", 1, hint=_HINT)
     n_warps = _find_integer(attributes, "ttg.num-warps")
     return TritonModule(
-        level="ttgir" if n_warps is not None or any(prefix in text for prefix in _LAYOUT_PREFIXES) else "ttir",
+        level="ttgir"
+        if n_warps is not None or any(prefix in text for prefix in _LAYOUT_PREFIXES)
+        else "ttir",
         target=_find_target(attributes),
         n_warps=n_warps,
         threads_per_warp=_find_integer(attributes, "ttg.threads-per-warp") or 32,
@@ -116,15 +123,18 @@ def _read_module_attributes(
 
 def _build_function(raw: RawOperation, aliases: AliasTable, unknown: Counter[str]) -> TritonFunction:
     """Build a function from its text in pretty or generic form."""
-    builder = FunctionBuilder(aliases, unknown)
     try:
-        shape = compile_operation(raw.shape[0], raw.shape[1])
+        return _read_function(raw, FunctionBuilder(aliases, unknown))
     except TritonSyntaxError as error:
-        error.line = raw.line
+        error.line = error.line or raw.line
         raise
+
+
+def _read_function(raw: RawOperation, builder: FunctionBuilder) -> TritonFunction:
+    aliases, slots = builder.aliases, raw.shape[2]
+    shape = compile_operation(raw.shape[0], raw.shape[1])
     header = builder.build_operation(RawOperation(raw.shape, raw.line))
     given = dict(header.attributes)
-    slots = raw.shape[2]
     arguments, own = _declare_arguments(raw, shape, builder, slots)
     blocks = raw.regions[0] if raw.regions else []
     body = builder.build_body(blocks, arguments) if blocks else Region(())
@@ -143,7 +153,7 @@ def _build_function(raw: RawOperation, aliases: AliasTable, unknown: Counter[str
 def _declare_arguments(
     raw: RawOperation, shape: OperationShape, builder: FunctionBuilder, slots: list[str]
 ) -> tuple[tuple[Value, ...], list[tuple[list[str], HeaderArgument]]]:
-    """Return the arguments in parentheses, and for all arguments, those of the first block too, their slots."""
+    """Return the arguments in parentheses, and the slots of all, of those of the first block too."""
     header = shape.region_arguments[0] if shape.region_arguments else ()
     own = [(slots, each) for each in header]
     label = raw.regions[0][0].label if raw.regions and not own else None

@@ -1,6 +1,6 @@
 """Prints a `TritonModule` in MLIR's generic form, which reads to the same value but for numbers of lines.
 
-    %0 = "tt.load"(%x) <{cache = 2 : i32}> : (tensor<8x!tt.ptr<f32>>) -> tensor<8xf32> loc("add.py":12:0)
+%0 = "tt.load"(%x) <{cache = 2 : i32}> : (tensor<8x!tt.ptr<f32>>) -> tensor<8xf32> loc("add.py":12:0)
 """
 
 from collections.abc import Iterable, Iterator
@@ -85,7 +85,8 @@ def _print_operation(operation: Operation, indent: str) -> Iterator[str]:
     properties = f" <{format_dictionary(_number_names(operation.name, attributes))}>" if attributes else ""
     signature = f"({_join_types(types)}) -> ({_join_types(each.type for each in operation.results)})"
     tail = f"{signature}{_print_location(operation.source_line)}"
-    head = f"{_print_results(operation.results)}{quote(operation.name)}({', '.join(operands)}){successors}{properties}"
+    name = f"{_print_results(operation.results)}{quote(operation.name)}"
+    head = f"{name}({', '.join(operands)}){successors}{properties}"
     if not operation.regions:
         yield f"{indent}{head} : {tail}"
         return
@@ -109,7 +110,9 @@ def _print_results(results: tuple[Value, ...]) -> str:
     return f"{', '.join(names)} = "
 
 
-def _number_names(name: str, attributes: tuple[tuple[str, Attribute], ...]) -> tuple[tuple[str, Attribute], ...]:
+def _number_names(
+    name: str, attributes: tuple[tuple[str, Attribute], ...]
+) -> tuple[tuple[str, Attribute], ...]:
     """Return attributes with names of enumerations as numbers, as the generic form has them."""
     rule = RULES.get(name)
     if rule is None or not rule.enumerations:

@@ -1,4 +1,4 @@
-"""How an operation's pretty form reads: the names of keywords, the order of operands, how result types follow.
+"""How an operation's pretty form reads: names of keywords, order of operands, how types of results follow.
 
 An operation reads without a rule too; a rule makes what it reads to equal to what its generic form reads to.
 """
@@ -25,7 +25,9 @@ class OperandOrder(Enum):
     """How the operands of the definition follow from those of the pretty form."""
 
     SAME = auto()
-    BARRIER_FIRST = auto()  # the last three are result, barrier, predicate; the definition has the barrier first
+    BARRIER_FIRST = (
+        auto()
+    )  # the last three are result, barrier, predicate; the definition has the barrier first
     STORE = auto()  # source, destination, token, predicate; the definition has the source third
     SCALED = auto()  # each factor is followed by its scale; the definition has the scales last
     MMA = auto()  # each barrier is followed by its predicate; the definition has all predicates last
@@ -33,11 +35,11 @@ class OperandOrder(Enum):
 
 
 class Enumeration(Struct, frozen=True):
-    """An attribute that is a number in dictionaries and a word in the pretty form; the name of `first` comes first."""
+    """An attribute that is a number in dictionaries and a word in the pretty form."""
 
     attribute: str
     names: tuple[str, ...]
-    first: int = 0
+    first: int = 0  # the number of the first name
 
     def find_name(self, number: int) -> str | None:
         """Return the name of a number, None if it has none."""
@@ -53,9 +55,13 @@ class OperationRule(Struct, frozen=True):
     strings: tuple[str, ...] = ()  # attributes that strings give, in order
     numbers: str = ""  # attribute that numbers give
     symbol: str = "symbol"  # attribute that a symbol gives
-    renamed: tuple[tuple[str, str], ...] = ()  # keywords of the pretty form, and the names of their attributes
+    renamed: tuple[
+        tuple[str, str], ...
+    ] = ()  # keywords of the pretty form, and the names of their attributes
     enumerations: tuple[Enumeration, ...] = ()
-    defaults: tuple[tuple[str, str], ...] = ()  # words of attributes that say nothing; the pretty form has none
+    defaults: tuple[
+        tuple[str, str], ...
+    ] = ()  # words of attributes that say nothing; the pretty form has none
     operand_order: OperandOrder = OperandOrder.SAME
     keeps_segments: bool = False  # the sizes of groups of operands are an attribute
     implicit_terminator: str = ""  # of regions, which the pretty form leaves out

@@ -2,7 +2,7 @@
 
 The grammar gives items: values, types, words, groups in brackets. In the pretty forms of all operations
 
-- a value is an operand, in order; `%a = %b` gives an argument of the next region and the operand it starts as;
+- a value is an operand; `%a = %b` gives an argument of the next region and the operand that it starts as;
   `%a: !` in parentheses an argument of the next region;
 - `word = item` is an attribute, a word that no value follows too;
 - what follows the last colon are types, those after `->` or `to` of results;
@@ -22,9 +22,9 @@ from analyzer.frontend.grammar import load_parser
 from analyzer.frontend.triton.attributes import normalize_name
 from analyzer.frontend.triton.operand_order import Operand, order_operands
 from analyzer.frontend.triton.operation_table import RULES
-from analyzer.frontend.triton.rules import DEFAULT_RULE, OperationRule
+from analyzer.frontend.triton.rules import DEFAULT_RULE, OperandOrder, OperationRule
 from analyzer.frontend.triton.splitter import MARKS
-from analyzer.frontend.triton.syntax_errors import TritonSyntaxError
+from analyzer.frontend.triton.syntax_errors import TritonSyntaxError, check_nesting
 
 NO_SLOT = -1
 _MAX_SHAPES = 1 << 14
@@ -170,6 +170,7 @@ def compile_label(skeleton: str, kinds: str) -> LabelShape:
 def _parse_shape(skeleton: str, kinds: str, start: str) -> Any:
     from lark.exceptions import UnexpectedInput
 
+    check_nesting(skeleton)
     literals = skeleton.split("\0")
     marks = [MARKS.get(kind, "") for kind in kinds]
     text = "".join(literal + mark for literal, mark in zip(literals, [*marks, ""], strict=True))
@@ -255,11 +256,11 @@ class _OperationReader:
             self.region_arguments.append(tuple(self.arguments))
         if self.partition_warps:
             slots = tuple(self.partition_warps)
-            self.attributes.append(AttributeSource("partitionNumWarps", "", slots, is_list=True, type_name="i32"))
-        if self.is_generic:
-            operands, sizes = tuple(each.slot for each in self.operands), ()
-        else:
-            operands, sizes = order_operands(self.rule.operand_order, self.operands)
+            self.attributes.append(
+                AttributeSource("partitionNumWarps", "", slots, is_list=True, type_name="i32")
+            )
+        order = OperandOrder.SAME if self.is_generic else self.rule.operand_order
+        operands, sizes = order_operands(order, self.operands)
         return OperationShape(
             name=self.name,
             rule=self.rule,
@@ -328,10 +329,12 @@ class _OperationReader:
             return at + 3
         if following == "angle":
             words = ", ".join(each.text for each in items[at + 1].items if each.kind == "WORD")
-            self.attributes.append(AttributeSource(word, words))
+            self.attributes.append(AttributeSource(self.renamed.get(word, word), words))
             return at + 2
         if word == "num_warps" and following == "paren":
-            self.partition_warps.extend(each.slot for each in items[at + 1].items if each.kind == "NUMBER_MARK")
+            self.partition_warps.extend(
+                each.slot for each in items[at + 1].items if each.kind == "NUMBER_MARK"
+            )
             return at + 2
         if word in _SEPARATORS or word.startswith("partition"):
             self.keyword = word
@@ -374,7 +377,9 @@ class _OperationReader:
             case "SYMBOL":
                 self.attributes.append(AttributeSource(self.rule.symbol, slots=(item.slot,)))
             case "NUMBER_MARK" if self.rule.numbers:
-                self.attributes.append(AttributeSource(self.rule.numbers, slots=(item.slot,), type_name="i32"))
+                self.attributes.append(
+                    AttributeSource(self.rule.numbers, slots=(item.slot,), type_name="i32")
+                )
             case "COMMA":
                 self.keyword = ""
             case "ATTRIBUTE":
@@ -404,7 +409,7 @@ class _OperationReader:
 
 
 def _find_type_colon(items: tuple[Item, ...]) -> int:
-    """Return the index of the last colon outside of groups that no value follows, the end if there is none."""
+    """Return the index of the last colon outside of groups that no value follows, else the end."""
     for at in range(len(items) - 1, -1, -1):
         if items[at].kind == "COLON":
             return at

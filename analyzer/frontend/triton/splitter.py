@@ -1,16 +1,19 @@
 """Splits lines of Triton IR into shapes and what fills them, and lines into nested operations.
 
-One compiled expression cuts values, types, attributes, locations, numbers, strings and names out of a line; they
-are the line's slots. What is left between them, with the kinds of the slots, is its skeleton:
+One compiled expression cuts values, types, attributes, locations, numbers, strings and names out of a line;
+they are the line's slots. What is left between them, with the kinds of the slots, is its skeleton:
 
     %8 = tt.load %7 evictionPolicy = evict_last : tensor<128x!tt.ptr<f32>> loc(#loc4)
     slots     %8, %7, tensor<128x!tt.ptr<f32>>, loc(#loc4)
     skeleton  "", " = tt.load ", " evictionPolicy = evict_last : ", " ", "" of kinds % % t l
 
-A kernel has thousands of lines but few skeletons, so all that is done per skeleton (the grammar) is done once.
+A kernel has thousands of lines but few skeletons, so what is done per skeleton (the grammar) is done once.
 
-An operation with regions spans lines; those between braces belong to operations inside. Its own text is put together
-from its first line and what follows each closing brace, so that `%r = scf.if %c -> (i32) { … } else { … } loc(#loc1)`
+An operation with regions spans lines; those between braces belong to operations inside. Its own text is put
+together from its first line and what follows each closing brace, so that
+
+    %r = scf.if %c -> (i32) { … } else { … } loc(#loc1)
+
 is one operation with the shape `% = scf.if % -> (!) {} else {} loc` and two regions.
 """
 
@@ -24,37 +27,51 @@ _MAX_BRACKETS = 8
 _STRING = r'"(?:[^"\\\n]++|\\.)*+"'
 
 
-def _nest(opening: str, closing: str, arrow: str = "") -> str:
-    """Return an expression of text in brackets, nested up to `_MAX_BRACKETS` deep; strings may hold any."""
-    plain = rf'[^{opening}{closing}"\n{"-" if arrow else ""}]++'
-    body = rf"(?:{plain}|{_STRING}{arrow})*+"
+def _nest(opening: str, closing: str) -> str:
+    """Return an expression of what follows an opening bracket up to the closing one; brackets nest in it.
+
+    Strings may hold any brackets; an arrow holds none.
+    """
+    plain = rf'[^{opening}{closing}"\n-]++|->|-|{_STRING}'
+    body = rf"(?:{plain})*+"
     for _ in range(_MAX_BRACKETS - 1):
-        body = rf"(?:{plain}|{_STRING}{arrow}|{opening}{body}{closing})*+"
-    return rf"{opening}{body}{closing}"
+        body = rf"(?:{plain}|{re.escape(opening)}{body}{re.escape(closing)})*+"
+    return body + re.escape(closing)
 
 
-_ANGLE = _nest("<", ">", "|->|-")
+_ANGLE = _nest("<", ">")
+_PARENTHESES = _nest("(", ")")
+_BRACES = _nest("{", "}")
 _NAME = r"[A-Za-z_][\w$.]*+"
 _SCALAR = r"(?:[us]?i\d++|bf16|f\d++(?:E\d++M\d++\w*+)?|index)"
+# It starts with a set of characters, so that the search skips quickly; then the first one decides.
 _SLOT = re.compile(
-    "("
-    r"%[\w$.\-]++(?:[#:]\d++)?"
-    rf"|\bloc{_nest('[(]', '[)]').replace('[^[(][)]', '[^()')}"
-    rf"|{_nest('[{]', '[}]').replace('[^[{][}]', '[^{}')}"
-    rf"|(?:\b(?:tensor|vector|memref)|!{_NAME}){_ANGLE}|!{_NAME}|<(?=[\d?]+x|tensor<|{_SCALAR}[>,]){_ANGLE[1:]}|\b{_SCALAR}\b(?![.<])"
-    rf"|(?:\b(?:dense|array|affine_map|affine_set|dense_resource)|#{_NAME}){_ANGLE}|#{_NAME}"
-    rf"|(?<![\w$.]){_STRING}(?!\()"
-    r"|(?<![\w$.])-?(?:0x[0-9A-Fa-f]++|\d++(?:\.\d*+)?(?:[eE][+\-]?\d++)?)(?!\w)"
-    rf"|@(?:[\w$.]++|{_STRING})(?:::@(?:[\w$.]++|{_STRING}))*+"
-    r"|\^[\w$.\-]++"
-    r"|//[^\n]*+"
-    ")"
+    r"""([%!#{<"@^/\-0-9a-z](?:"""
+    r"(?<=%)[\w$.\-]++(?:[#:]\d++)?"
+    rf"|(?<=!){_NAME}(?:<{_ANGLE})?+"
+    rf"|(?<=#){_NAME}(?:<{_ANGLE})?+"
+    r"|(?<=[a-z])(?<!\w.)(?:"
+    rf"(?<=l)oc\({_PARENTHESES}"
+    rf"|(?<=t)ensor<{_ANGLE}|(?<=[us])i\d++\b(?![.<])|(?<=i)(?:\d++|ndex)\b(?![.<])"
+    r"|(?<=b)f16\b(?![.<])|(?<=f)\d++(?:E\d++M\d++\w*+)?\b(?![.<])"
+    rf"|(?<=v)ector<{_ANGLE}|(?<=m)emref<{_ANGLE}"
+    rf"|(?<=d)ense(?:_resource)?<{_ANGLE}|(?<=a)(?:rray|ffine_map|ffine_set)<{_ANGLE})"
+    rf"|(?<={{){_BRACES}"
+    rf"|(?<=<)(?=[\d?]++x|tensor<|{_SCALAR}[>,]){_ANGLE}"
+    rf'|(?<=")(?<![\w$.].){_STRING[1:]}(?!\s*\()'
+    r"|(?<=[\-0-9])(?<![\w$.].)(?:(?<=-)\d)?+"
+    r"(?:(?<=0)x[0-9A-Fa-f]++|\d*+(?<=\d)(?:\.\d*+)?(?:[eE][+\-]?\d++)?)(?!\w)"
+    rf"|(?<=@)(?:[\w$.]++|{_STRING})(?:::@(?:[\w$.]++|{_STRING}))*+"
+    r"|(?<=\^)[\w$.\-]++"
+    r"|(?<=/)/[^\n]*+"
+    "))"
 )
 split_slots = _SLOT.split
 
 _CONTINUATION = re.compile(r"(?:default|partition\d+|else|do|case)\b(?!\.)|:|->|,|\*")
 _UNFINISHED = ("(", "[", ",", ":", "=", "->", "*")
-_OPENERS = str.maketrans("", "", "".join(set(map(chr, range(128))) - set("([")))
+_LONG_LINE = 2000
+_NO_BRACKETS = re.compile(rf"{_STRING}|->|[^<>(){{}}]")
 
 
 class RawBlock:
@@ -114,7 +131,8 @@ class LineKind:
         self.closes = skeleton.startswith("}")
         self.opens = skeleton.endswith("{")
         self.is_label = kinds.startswith("^") and skeleton.startswith("\0")
-        self.continues = _CONTINUATION.match(skeleton) is not None
+        is_slot = skeleton.startswith("\0") and kinds[0] not in "%^"
+        self.continues = is_slot or _CONTINUATION.match(skeleton) is not None
         own = skeleton.removesuffix("({").removeprefix("})") if self.opens or self.closes else skeleton
         depth = own.count("(") + own.count("[") - own.count(")") - own.count("]")
         self.is_unfinished = not self.opens and (
@@ -154,6 +172,8 @@ class StructureReader:
         for number, line in enumerate(lines, 1):
             if line[:1] in ("#", "!") and self._add_alias(line, number):
                 continue
+            if len(line) > _LONG_LINE:
+                _check_long_line(line, number)
             shape = split_line(line)
             if shape is not None:
                 self._add_line(shape, number)
@@ -165,10 +185,11 @@ class StructureReader:
             )
 
     def _add_alias(self, line: str, number: int) -> bool:
-        name, equals, text = line.partition(" = ")
+        name, equals, text = line.partition("=")
+        name = name.rstrip()
         if not equals or not _ALIAS_NAME.fullmatch(name):
             return False
-        self.aliases[name] = (text.strip(), number)
+        self.aliases.setdefault(name, (text.strip(), number))
         return True
 
     def _add_line(self, shape: Shape, number: int) -> None:
@@ -219,6 +240,20 @@ class StructureReader:
         if len(region) == 1 and region[0].label is None and not region[0].operations:
             region.clear()
         region.append(self._block)
+
+
+def _check_long_line(line: str, number: int) -> None:
+    """Raise TritonSyntaxError for brackets nested too deeply, on which the expression would run long.
+
+    Each bracket that is never closed costs it a pass over the line.
+    """
+    brackets = _NO_BRACKETS.sub("", line)
+    for opening, closing in ("<>", "()", "{}"):
+        depth = 0
+        for letter in brackets:
+            depth = max(0, depth + (letter == opening) - (letter == closing))
+            if depth > _MAX_BRACKETS:
+                raise TritonSyntaxError(f"brackets nest more than {_MAX_BRACKETS} deep", number)
 
 
 _ALIAS_NAME = re.compile(r"[#!][A-Za-z_][\w$.]*")

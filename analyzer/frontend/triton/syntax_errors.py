@@ -1,4 +1,6 @@
-"""The error that the parts of the Triton frontend raise; the parser adds path, text of the line and carets."""
+"""The error that the parts of the Triton frontend raise; the parser adds path, text and carets."""
+
+_MAX_BRACKETS = 32
 
 
 class TritonSyntaxError(Exception):
@@ -6,7 +8,7 @@ class TritonSyntaxError(Exception):
 
     line: 0 if whoever raises it does not know it.
     piece: what the caret points at, `column` characters behind its start; "" for the whole line.
-    slots_before: the place in an operation as the number of slots before it, and characters behind the last one
+    slots_before: the place in an operation as the number of slots before it, and characters behind the last
     """
 
     def __init__(
@@ -26,3 +28,12 @@ class TritonSyntaxError(Exception):
         self.column = column
         self.slots_before = slots_before
         self.hint = hint
+
+
+def check_nesting(text: str) -> None:
+    """Raise TritonSyntaxError if brackets nest so deeply that no compiler printed them."""
+    depth = 0
+    for letter in text:
+        depth += (letter in "([{<") - (letter in ")]}>")
+        if depth > _MAX_BRACKETS:
+            raise TritonSyntaxError(f"brackets nest more than {_MAX_BRACKETS} deep", piece=text)
