@@ -6,7 +6,7 @@ begins, because a branch may stand before its label.
 
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 
 from analyzer.frontend.ptx.constants import PtxSyntaxError
 from analyzer.frontend.ptx.declarations import Declaration, make_variables
@@ -76,6 +76,8 @@ class BodyParser:
         self._source_line: SourceLine | None = None
         self._line = 0  # of the present statement
         self._readers = load_readers()
+        self._read = self._readers.operands.read
+        self._read_call = self._readers.call_operands.read
 
     def parse(self, start: int, head_line: int, start_line: int) -> tuple[PtxFunction, int, int]:
         """Parse a body that begins after its brace at `start`; return function, its end and the line there.
@@ -153,7 +155,7 @@ class BodyParser:
             self._prototypes.append(head.make_function(self._line, is_declaration=True))
             return
         targets: list[str] = []
-        for operand in self._read_operands(self._readers.operands.read, match[4], match.start(4)):
+        for operand in self._read_operands(self._read, match[4], match.start(4)):
             if not isinstance(operand, PtxSymbol):
                 raise self._text.make_error("a list of labels holds names only", match.start(4))
             targets.append(operand.name)
@@ -163,28 +165,28 @@ class BodyParser:
 
     def _add_instruction(self, match: re.Match[str]) -> None:
         is_negated, guard_name, opcode, operand_text = match.group(5, 6, 7, 8)
-        if operand_text and operand_text.lstrip()[:1] == ".":  # `mov .u32 %r1, 0`
+        words = operand_text.split()
+        if words and words[0][0] == ".":  # `mov .u32 %r1, 0`
             opcode, operand_text = _join_opcode(opcode, operand_text)
-        name, *modifiers = opcode.split(".")
+            words = operand_text.split()
+        name, modifiers = _split_opcode(opcode)
+        operands: tuple[PtxOperand, ...] = ()
+        if words:
+            read = self._read_call if name == "call" else self._read
+            operands = self._read_operands(read, operand_text, match.end(8) - len(operand_text))
+            if name == "bra" and type(operands[-1]) is PtxSymbol:
+                self._branches.append((operands[-1].name, match.start(7)))
         guard = None
-        text = opcode
         if guard_name:
             guard = self._read_guard(guard_name, bool(is_negated), match.start(6))
-            text = f"@{is_negated}{guard_name} {opcode}"
-        operands: tuple[PtxOperand, ...] = ()
-        if operand_text and not operand_text.isspace():
-            read = (self._readers.call_operands if name == "call" else self._readers.operands).read
-            operands = self._read_operands(read, operand_text, match.end(8) - len(operand_text))
-            text = f"{text} {' '.join(operand_text.split())}"
-            if name == "bra" and isinstance(operands[-1], PtxSymbol):
-                self._branches.append((operands[-1].name, match.start(7)))
+            opcode = f"@{is_negated}{guard_name} {opcode}"
         self._statements.append(
             PtxInstruction(
                 name=name,
-                modifiers=tuple(modifiers),
+                modifiers=modifiers,
                 guard=guard,
                 operands=operands,
-                text=text,
+                text=" ".join((opcode, *words)),
                 line=self._line,
                 source_line=self._source_line,
                 pragmas=self._pragmas,
@@ -193,7 +195,7 @@ class BodyParser:
         self._pragmas = ()
 
     def _read_guard(self, name: str, is_negated: bool, offset: int) -> PtxGuard:
-        (register,) = self._read_operands(self._readers.operands.read, name, offset)
+        (register,) = self._read_operands(self._read, name, offset)
         if not isinstance(register, PtxRegister):
             raise self._text.make_error("a guard is a register", offset, length=len(name))
         return PtxGuard(register.name, is_negated)
@@ -276,6 +278,13 @@ def _find_block_labels(text: str, start: int) -> dict[int, list[str]]:
         elif item[_LABEL]:
             open_blocks[-1].append(item[_LABEL])
     return found
+
+
+@lru_cache(maxsize=1 << 12)
+def _split_opcode(opcode: str) -> tuple[str, tuple[str, ...]]:
+    """Return the name of an opcode and its modifiers."""
+    name, *modifiers = opcode.split(".")
+    return name, tuple(modifiers)
 
 
 def _join_opcode(opcode: str, rest: str) -> tuple[str, str]:
