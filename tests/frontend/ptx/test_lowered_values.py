@@ -186,6 +186,18 @@ PAIRS: dict[str, Reference] = {
     "mul.wide.s32 %q0, %a0, %a1;": lambda a, b, c, e: s32(a) * s32(b),
     "mul.wide.u32 %q0, %a0, 4;": lambda a, b, c, e: (a & M32) * 4,
     "mad.wide.s32 %q0, %a0, 4, %d1;": lambda a, b, c, e: s32(a) * 4 + b,
+    "mul.wide.s32 %q1, %a0, 4; add.s64 %q0, %d1, %q1;": lambda a, b, c, e: s32(a) * 4 + b,
+    "mul.wide.u32 %q1, %a0, 4; add.u32 %a0, %a0, 1; add.s64 %q0, %q1, %d1;": (
+        lambda a, b, c, e: (a & M32) * 4 + b
+    ),
+    "mul.wide.u32 %q1, %a0, 4; add.s64 %q2, %q1, %d1; add.s64 %q0, %q1, %q2;": (
+        lambda a, b, c, e: (a & M32) * 8 + b
+    ),
+    "mul.wide.s32 %q0, %a0, %a1; add.s64 %q0, %d1, %q0;": lambda a, b, c, e: s32(a) * s32(b) + b,
+    "rem.s32 %r1, %a0, %a1; div.s32 %r2, %a2, %a1; mov.b64 %q0, {%r1, %r2};": (
+        lambda a, b, c, e: (remainder(s32(a), s32(b)) & M32 if b & M32 else M32)
+        | (truncate_division(s32(c), s32(b), M32) & M32) << 32
+    ),
     "div.u64 %q0, %d0, %d1;": lambda a, b, c, e: truncate_division(a, b, M64),
     "rem.s64 %q0, %d0, 10;": lambda a, b, c, e: remainder(s64(a), 10),
     "abs.s64 %q0, %d0;": lambda a, b, c, e: abs(s64(a)),
