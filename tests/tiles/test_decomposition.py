@@ -191,10 +191,17 @@ def test_grouped_gemm_shares_tiles_of_all_groups() -> None:
     groups = [(40, 64, 48), (7, 24, 200), (96, 32, 32)]
     sizes = np.array([number for m, n, k in groups for number in (m, n // 8, k // 8)], dtype=np.int32)
     programs = 24
-    arguments = make_arguments(
-        a_ptrs=Pointer(), b_ptrs=Pointer(), c_ptrs=Pointer(), sizes_ptr=sizes, groups=len(groups)
-    )
+    addresses = {
+        f"{name}_ptrs": np.arange(len(groups), dtype=np.int64) * (1 << 24) + (place << 34)
+        for place, name in enumerate("abc", start=16)
+    }
+    arguments = make_arguments(**addresses, sizes_ptr=sizes, groups=len(groups))
     tasks = decompose("sm_90/grouped_gemm", (programs,), arguments)
+    work = execute("sm_90/grouped_gemm", (programs,), arguments)
+    assert tasks.total[Quantity.MMA_FMA] == work.mma_fma
+    assert tasks.total[Quantity.BYTES_STORED] == work.global_stored_bytes
+    # The compiler moves the loads of addresses into the loop over tiles, which some programs never enter.
+    assert tasks.total[Quantity.BYTES_LOADED] > work.global_loaded_bytes
     tiles = [ceil(m / 32) * ceil(n / 32) for m, n, _ in groups]
     steps = [ceil(k / 32) for _, _, k in groups]
     assert tasks.total[Quantity.MMA_FMA] == 32**3 * sum(a * b for a, b in zip(tiles, steps, strict=True))
