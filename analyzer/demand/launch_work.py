@@ -138,14 +138,13 @@ def _find_division_seeds(cfg: Cfg, n_rows: int) -> BoolArray:
     if not converts.any():
         return is_seed
     functions = kernel.form_table.make_opcode_mask(_is_special_function)[ids]
-    for block in cfg.blocks:
-        converted: set[int] = set()
-        for row in range(block.start, block.stop):
-            form = kernel.decode_form(row)
-            is_seed[row] = functions[row] and not converted.isdisjoint(form.uses)
-            converted -= set(form.defs)
-            if converts[row]:
-                converted |= set(form.defs)
+    converted: set[int] = set()
+    for row in range(n_rows):  # in the order of the code: both may stand in different blocks
+        form = kernel.decode_form(row)
+        is_seed[row] = functions[row] and not converted.isdisjoint(form.uses)
+        converted -= set(form.defs)
+        if converts[row]:
+            converted |= set(form.defs)
     return is_seed
 
 

@@ -273,7 +273,7 @@ class _ModuleBuilder:
 def _set_stack_pointer(ctx: LoweringContext, target: Target) -> None:
     """Let the code begin with what sets R1: less than the frame, so that its slots lie below the top."""
     code = ctx.code.blocks[0].code
-    first = code[0]
+    first = next(instruction for block in ctx.code.blocks for instruction in block.code)
     top = f"c[0x0][{target.stack_pointer:#x}]"
     code.insert(0, VirtualInstruction("MOV", ("R1", top), 1, None, first.line, first.source_line, True))
 

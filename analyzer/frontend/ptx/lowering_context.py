@@ -446,8 +446,8 @@ class LoweringContext:
         )
 
     def emit_alu(self, mnemonic: str, destination: VirtualOperand, *sources: VirtualOperand) -> None:
-        """Emit an arithmetic instruction: one source may be a constant, and not the first."""
-        self.emit(mnemonic, destination, *self.fit_sources(sources))
+        """Emit an arithmetic instruction: one of three sources may be a constant, and not the first."""
+        self.emit(mnemonic, destination, *self.fit_sources(sources[:3]), *sources[3:])
 
     def fit_sources(self, sources: Sequence[VirtualOperand]) -> tuple[VirtualOperand, ...]:
         """Return sources of which at most one, and not the first, is no register."""

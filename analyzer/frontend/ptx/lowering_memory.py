@@ -382,7 +382,6 @@ def _lower_lane_copy(ctx: LoweringContext, instruction: PtxInstruction) -> None:
         n_read = ctx.find_constant(rest[0])
         if n_read == 0:
             extra = ("!PT",)
-            mnemonic += ".ZFILL"
         elif n_read != n_bytes:  # bytes that are read: all or none, as compilers write it
             bit = ctx.make_predicate()
             with ctx.without_guard():
@@ -390,11 +389,9 @@ def _lower_lane_copy(ctx: LoweringContext, instruction: PtxInstruction) -> None:
                     "ISETP.NE.U32.AND", bit, TRUE, ctx.read_register(rest[0]), ZERO, TRUE, n_defs=2
                 )
             extra = (bit,)
-            mnemonic += ".ZFILL"
     elif rest:
         bit = ctx.read_predicate(rest[0])  # ignore-src
         extra = (replace(bit, is_negated=not bit.is_negated),) if not isinstance(bit, str) else ()
-        mnemonic += ".ZFILL"
     ctx.emit(mnemonic, shared, address, *extra, n_defs=0)
 
 

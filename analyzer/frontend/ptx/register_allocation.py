@@ -391,10 +391,10 @@ class _RegisterFile:
         step = _find_step(size)
         while True:
             free = self.busy_until <= start
-            n_starts = len(free) - size + 1
+            n_starts = max(0, len(free) - size + 1)
             fits = free[:n_starts].copy()
-            for position in range(1, size):
-                fits &= free[position : position + n_starts]
+            for position in range(1, size if n_starts else 1):
+                fits &= free[position : position + n_starts]  # empty where the file is too small
             found = np.flatnonzero(fits[::step])
             if len(found):
                 return int(found[0]) * step

@@ -27,7 +27,7 @@ from analyzer.frontend.ptx.virtual_code import (
 _LOOP_WEIGHT = 10.0
 _MAX_DEPTH = 4
 _MIN_SPAN = 16  # instructions; a shorter interval would not free its register
-_MAX_WORDS = 4  # of a group that is spilled
+_MAX_WORDS = 4  # of a group that is spilled before others
 _SIZES = {1: "", 2: ".64", 4: ".128"}
 
 
@@ -62,14 +62,11 @@ def choose_spills(code: VirtualCode, spans: Sequence[GroupSpan], limit: int) -> 
     for position in range(1, length + 1):
         live[position] += live[position - 1]
     candidates = sorted(
-        (
-            span
-            for span in spans
-            if span.n_words <= _MAX_WORDS
-            and span.group not in fixed
-            and span.stop - span.start >= _MIN_SPAN
+        (span for span in spans if span.stop - span.start >= _MIN_SPAN),
+        key=lambda span: (
+            span.group in fixed,  # accumulators last
+            costs.get(span.group, 0.0) / ((span.stop - span.start) * span.n_words),
         ),
-        key=lambda span: costs.get(span.group, 0.0) / ((span.stop - span.start) * span.n_words),
     )
     chosen = []
     for span in candidates:
@@ -83,7 +80,7 @@ def choose_spills(code: VirtualCode, spans: Sequence[GroupSpan], limit: int) -> 
 
 
 def _find_costs(code: VirtualCode) -> tuple[dict[int, float], set[int]]:
-    """Return the weighted accesses of each group, and the groups that must stay in registers."""
+    """Return the weighted accesses of each group, and the groups that had better stay in registers."""
     costs: dict[int, float] = {}
     fixed: set[int] = set()
     for block, weight in zip(code.blocks, find_block_weights(code.blocks), strict=True):
@@ -120,13 +117,17 @@ def _rewrite(
     before: list[VirtualInstruction] = []
     after: list[VirtualInstruction] = []
     operands: list[VirtualOperand] = []
+    accumulators: dict[WordRef, WordRef] = {}  # read and written in place
     for position, operand in enumerate(instruction.operands):
         is_def = position < instruction.n_defs and isinstance(operand, WordRef)
         refs = [ref for ref in list_word_refs(operand) if ref.group in slots]
         if not refs:
             operands.append(operand)
             continue
-        fresh = WordRef(code.add_group(refs[0].n_words), 0, refs[0].n_words)
+        known = accumulators.get(refs[0])
+        fresh = known or WordRef(code.add_group(refs[0].n_words), 0, refs[0].n_words)
+        if instruction.keeps_defs:
+            accumulators[refs[0]] = fresh
         operands.append(_replace_base(operand, fresh))
         for part, offset in _split(fresh, slots[refs[0].group] + 4 * refs[0].word):
             (after if is_def else before).append(_make_access(instruction, part, offset, is_store=is_def))
@@ -151,8 +152,9 @@ def _split(ref: WordRef, offset: int) -> Iterator[tuple[WordRef, int]]:
     if ref.n_words in _SIZES and offset % size == 0:
         yield ref, offset
         return
-    for word in range(ref.n_words):
-        yield WordRef(ref.group, ref.word + word), offset + 4 * word
+    step = 4 if ref.n_words % 4 == 0 and offset % 16 == 0 else 1
+    for word in range(0, ref.n_words, step):
+        yield WordRef(ref.group, ref.word + word, step), offset + 4 * word
 
 
 def _make_access(

@@ -277,8 +277,8 @@ def _decode_blob(text: str, element: str) -> tuple[Attribute, ...]:
 def _build_dialect(name: str, parameters: list[Any]) -> Attribute:
     """Return a layout; an enumeration such as `#arith.fastmath<none>` is a string."""
     kind = normalize_name(name[1:]).rpartition(".")[2]
-    if len(parameters) == 1 and parameters[0].data in ("word", "words"):
-        return StringAttribute(str(parameters[0].children[-1]))
+    if parameters and all(each.data in ("word", "words") for each in parameters):
+        return StringAttribute(", ".join(str(each.children[-1]) for each in parameters))
     fields: list[tuple[str, Attribute]] = []
     for each in parameters:
         match each.data:
