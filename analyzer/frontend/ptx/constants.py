@@ -34,6 +34,10 @@ class PtxSyntaxError(Exception):
         self.text = text  # the faulty word, where the offset is not known
 
 
+class PtxElementError(PtxSyntaxError):
+    """An element of an array, `a[2]`, whose address needs the size of the elements."""
+
+
 def parse_number(text: str) -> int | float:
     """Return the value of a constant: `16`, `0x10`, `0b1`, `017`, `16U`, `1.5`, `0f3F800000`.
 

@@ -263,6 +263,11 @@ def make_variables(
         )
 
 
+def find_element_bytes(variable: PtxVariable) -> int:
+    """Return the size of the elements of a variable."""
+    return TYPE_BYTES[variable.type_name]
+
+
 def _read_properties(declaration: Declaration) -> tuple[int, int, str, bool]:
     """Return alignment of the variable, and alignment and space of what it points to, and whether it does."""
     alignment = pointer_alignment = 0

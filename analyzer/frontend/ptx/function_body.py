@@ -5,11 +5,11 @@ begins, because a branch may stand before its label.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 
-from analyzer.frontend.ptx.constants import PtxSyntaxError
-from analyzer.frontend.ptx.declarations import Declaration, make_variables
+from analyzer.frontend.ptx.constants import PtxElementError, PtxSyntaxError
+from analyzer.frontend.ptx.declarations import Declaration, find_element_bytes, make_variables
 from analyzer.frontend.ptx.function_head import FunctionHead, load_readers, read_head
 from analyzer.frontend.ptx.ptx_diagnostics import PtxDiagnostics
 from analyzer.frontend.ptx.ptx_text import PtxText
@@ -43,6 +43,8 @@ _ITEM = re.compile(
     re.A,
 )
 _LABEL, _TABLE, _INSTRUCTION, _LOC_END, _BRACE, _DIRECTIVE, _END, _OTHER = 2, 4, 8, 15, 16, 18, 19, 20
+_ELEMENT = re.compile(rf"(?<![\w$%])({_NAME})\s*\[([^][]+)\]", re.A)
+_Read = Callable[[str, Scope], tuple[PtxOperand, ...]]
 _DECLARING = frozenset(("reg", "param", "shared", "local", "global", "const", "tex"))
 _STRING = re.compile(r'"([^"\n]*)"')
 _LABEL_HINT = "a label inside { } is not seen from outside; or the file is damaged: compile it again"
@@ -53,12 +55,19 @@ class BodyParser:
     """State of the parser in one function."""
 
     def __init__(
-        self, text: PtxText, head: FunctionHead, lines: SourceLineTable, diagnostics: PtxDiagnostics
+        self,
+        text: PtxText,
+        head: FunctionHead,
+        lines: SourceLineTable,
+        diagnostics: PtxDiagnostics,
+        element_bytes: Mapping[str, int],
     ) -> None:
+        """Begin a function; `element_bytes` are the sizes of the elements of the module's variables."""
         self._text = text
         self._head = head
         self._lines = lines
         self._diagnostics = diagnostics
+        self._element_bytes = element_bytes
         self._names = FunctionNames()
         self._scope = Scope(self._names)
         for variable in (*head.parameters, *head.results):
@@ -173,7 +182,7 @@ class BodyParser:
         operands: tuple[PtxOperand, ...] = ()
         if words:
             read = self._read_call if name == "call" else self._read
-            operands = self._read_operands(read, operand_text, match.end(8) - len(operand_text))
+            operands = self._read_operands(read, operand_text, match.end(8) - len(operand_text), name)
             if name == "bra" and type(operands[-1]) is PtxSymbol:
                 self._branches.append((operands[-1].name, match.start(7)))
         guard = None
@@ -200,13 +209,13 @@ class BodyParser:
             raise self._text.make_error("a guard is a register", offset, length=len(name))
         return PtxGuard(register.name, is_negated)
 
-    def _read_operands(
-        self, read: Callable[[str, Scope], tuple[PtxOperand, ...]], text: str, offset: int
-    ) -> tuple[PtxOperand, ...]:
+    def _read_operands(self, read: _Read, text: str, offset: int, opcode: str = "") -> tuple[PtxOperand, ...]:
         try:
             if len(text) > MAX_INSTRUCTION_CHARACTERS:
                 raise PtxSyntaxError(f"an instruction of more than {MAX_INSTRUCTION_CHARACTERS} characters")
             operands = read(text, self._scope)
+        except PtxElementError as error:
+            operands = self._read_elements(read, text, offset, opcode, error)
         except PtxSyntaxError as error:
             raise self._text.make_syntax_error(error, offset, text) from None
         if self._names.unknown_registers:
@@ -215,6 +224,31 @@ class BodyParser:
                 self._diagnostics.add_register(name, where)
             self._names.unknown_registers.clear()
         return operands
+
+    def _read_elements(
+        self, read: _Read, text: str, offset: int, opcode: str, error: PtxElementError
+    ) -> tuple[PtxOperand, ...]:
+        """Read operands with elements of arrays, `a[2]`, as addresses `[a+(2)*4]`; of `mov` as `a+(2)*4`."""
+
+        def rewrite(match: re.Match[str]) -> str:
+            symbol = self._scope[match[1]]
+            size = self._find_element_bytes(symbol.name) if isinstance(symbol, PtxSymbol) else 0
+            if not size:
+                raise self._text.make_syntax_error(error, offset, text)
+            address = f"{match[1]}+({match[2]})*{size}"
+            return address if opcode == "mov" else f"[{address}]"
+
+        try:
+            return read(_ELEMENT.sub(rewrite, text), self._scope)
+        except PtxSyntaxError:
+            raise self._text.make_syntax_error(error, offset, text) from None
+
+    def _find_element_bytes(self, name: str) -> int:
+        """Return the size of the elements of a variable, 0 if it is not declared."""
+        for variable in self._variables:
+            if variable.name == name:
+                return find_element_bytes(variable)
+        return self._element_bytes.get(name, 0)
 
     def _set_source_line(self, match: re.Match[str]) -> None:
         self._source_line = self._lines.resolve(match.groups()[8:15])

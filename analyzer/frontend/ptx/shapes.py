@@ -16,7 +16,13 @@ from lark import Token, Tree
 from lark.exceptions import UnexpectedInput
 
 from analyzer.frontend.grammar import load_parser
-from analyzer.frontend.ptx.constants import PtxSyntaxError, apply_binary, apply_cast, apply_unary
+from analyzer.frontend.ptx.constants import (
+    PtxElementError,
+    PtxSyntaxError,
+    apply_binary,
+    apply_cast,
+    apply_unary,
+)
 from analyzer.frontend.ptx.statements import (
     PtxAddress,
     PtxImmediate,
@@ -275,10 +281,8 @@ def _build_mask(node: Node, slots: dict[int, int]) -> Maker:
 
 def _build_element(node: Node, slots: dict[int, int]) -> Maker:
     token = node.children[0]
-    raise PtxSyntaxError(
-        "elements of arrays are not read: write the address in bytes, as [a+8]",
-        offset=token.start_pos or 0 if isinstance(token, Token) else 0,
-    )
+    offset = token.start_pos or 0 if isinstance(token, Token) else 0
+    raise PtxElementError("only elements of declared arrays have an address", offset=offset)
 
 
 _BUILDERS: dict[str, Callable[[Node, dict[int, int]], Maker]] = {
