@@ -16,7 +16,7 @@ import numpy as np
 from groundtruth import counters, launch_latency, library, micro, times
 from groundtruth.findings import FINDINGS
 from groundtruth.records import CODE, MeasuredLaunch, read_launches, read_lines
-from groundtruth.sweep import compile_rows, make_sweep_launches, select_sweep_rows
+from groundtruth.sweep import ALL_SHAPES, SHAPES, compile_rows, make_sweep_launches, select_sweep_rows
 from kernels.recipes import ROOT, TableError
 from markdown import render_table
 
@@ -40,16 +40,17 @@ def main() -> None:
     )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--triton", type=Path, default=_DEFAULT_TRITON)
+    parser.add_argument("--all", action="store_true", help="all Triton launches, and larger samples of the others")
     options = parser.parse_args()
     CODE.mkdir(parents=True, exist_ok=True)
-    text = "\n".join((_HEAD.rstrip(), *make_sections(options.jobs, options.triton)))
+    text = "\n".join((_HEAD.rstrip(), *make_sections(options.jobs, options.triton, options.all)))
     PAGE.write_text(text.rstrip() + "\n", encoding="utf-8")
     print(text)
 
 
-def make_sections(jobs: int, triton: Path) -> Iterator[str]:
+def make_sections(jobs: int, triton: Path, takes_all: bool) -> Iterator[str]:
     """Yield the sections of the page."""
-    cases = validate_all(jobs, triton)
+    cases = validate_all(jobs, triton, takes_all)
     yield render_counts(counters.compare_kernels())
     yield render_times(cases)
     yield render_choices(cases)
@@ -60,17 +61,19 @@ def make_sections(jobs: int, triton: Path) -> Iterator[str]:
     yield FINDINGS
 
 
-def validate_all(jobs: int, triton: Path) -> tuple[CaseEntry, ...]:
+def validate_all(jobs: int, triton: Path, takes_all: bool) -> tuple[CaseEntry, ...]:
     """Return all rows whose times are compared."""
     by_family: dict[str, list[MeasuredLaunch]] = defaultdict(list)
     for launch in read_launches():
         by_family[launch.family].append(launch)
-    rows = select_sweep_rows()
+    rows = select_sweep_rows(ALL_SHAPES if takes_all else SHAPES)
     compile_rows(rows, triton)
     chosen = {
         "cuda002": by_family["cuda002"],
-        "triton": by_family["triton"],
-        "wavetune": times.sample_wavetune(by_family["wavetune"]),
+        "triton": times.sample_launches(by_family["triton"], None if takes_all else times.N_TRITON),
+        "wavetune": times.sample_launches(
+            by_family["wavetune"], times.N_ALL_WAVETUNE if takes_all else times.N_WAVETUNE
+        ),
         "sweep": make_sweep_launches(rows),
     }
     return tuple(

@@ -66,7 +66,9 @@ def compile_to_ptx(source: Path, options: tuple[str, ...], arch: str, target: Pa
 
 def main() -> None:
     """Compile what is missing; print how many files there are."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seconds", type=float, default=240.0, help="stop after this time")
     arguments = parser.parse_args()

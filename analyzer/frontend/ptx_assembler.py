@@ -2,13 +2,15 @@
 
 Several ptxas may be installed: that of CUDA 13 no longer knows sm_70, that of CUDA 12.4 not yet sm_100. They
 are tried as the search finds them (PATH first); the next one is asked only where one does not know the
-architecture or the version of the PTX ISA. What ptxas says of the PTX itself becomes an error at its line.
+architecture or the version of the PTX ISA. PTX of a version that none of them knows is given to the newest
+one as of that one's own version, since compilers write the newest version whatever they use of it; ptxas
+refuses what it does not know. What ptxas says of the PTX itself becomes an error at its line.
 """
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -39,6 +41,8 @@ _MESSAGE = re.compile(r"^ptxas (error|fatal)\s*: (.*)$", re.M)
 _UNKNOWN_NAME = "Unknown symbol"
 _ABORTED = "Ptx assembly aborted"
 _QUOTED = re.compile(r"'([^'\n]+)'")
+_NEWER_VERSION = re.compile(r"Unsupported \.version [\d.]+; current version is '(\d+)\.(\d+)'")
+_VERSION_DIRECTIVE = re.compile(rb"^([ \t]*\.version[ \t]+)(\d+\.\d+)", re.M)
 _OTHER_RELEASE = re.compile(
     r"Unsupported \.version|is not defined for option 'gpu-name'|[Uu]nsupported gpu architecture"
 )
@@ -57,6 +61,7 @@ class AssembledPtx(Struct, frozen=True):
     path: str
     arch: str
     tool: CudaTool  # with its version
+    read_as_version: str = ""  # of the PTX ISA, where the PTX names a newer one than any ptxas knows
 
     @property
     def release(self) -> str:
@@ -64,8 +69,18 @@ class AssembledPtx(Struct, frozen=True):
         return ".".join(self.tool.version.split(".")[:2])
 
 
+class MissingAssemblerError(ToolError):
+    """No ptxas is installed, or none knows the architecture or the version of the PTX ISA."""
+
+
 class _OtherReleaseError(Exception):
     """This ptxas does not know the architecture, or the version of the PTX ISA."""
+
+    @property
+    def newest_version(self) -> tuple[int, int] | None:
+        """Newest version of the PTX ISA that it knows, where that is what it lacks."""
+        found = _NEWER_VERSION.search(str(self))
+        return None if found is None else (int(found[1]), int(found[2]))
 
 
 def list_assemblers(named: str | None) -> tuple[CudaTool, ...]:
@@ -87,29 +102,50 @@ def assemble_ptx(
 ) -> Iterator[AssembledPtx]:
     """Assemble PTX for an architecture by the first tool that knows it; the cubin is there in the context.
 
-    Raises InputError for what is wrong with the PTX, ToolError if no tool can be used.
+    Raises InputError for what is wrong with the PTX, ToolError if a tool fails, MissingAssemblerError if none
+    can be used.
     """
-    unfit: list[str] = []
     with TemporaryDirectory(prefix="warplens-") as folder:
-        Path(folder, _INPUT_NAME).write_bytes(text)
+        unfit: list[tuple[CudaTool, _OtherReleaseError]] = []
         for tool in tools:
             try:
                 _run_assembler(display_path, text, arch, tool, folder, optimization_level)
             except _OtherReleaseError as error:
-                unfit.append(f"{tool.path} ({error})")
+                unfit.append((tool, error))
                 continue
             yield AssembledPtx(os.path.join(folder, _OUTPUT_NAME), arch, query_version(tool))
             return
+        yield _assemble_as_older(display_path, text, arch, unfit, folder, optimization_level)
+
+
+def _assemble_as_older(
+    display_path: str,
+    text: bytes,
+    arch: str,
+    unfit: Sequence[tuple[CudaTool, _OtherReleaseError]],
+    folder: str,
+    level: int | None,
+) -> AssembledPtx:
+    """Assemble PTX as of the newest version that a tool knows. Raises MissingAssemblerError if that fails."""
+    known = [(version, tool) for tool, error in unfit if (version := error.newest_version) is not None]
+    for (major, minor), tool in sorted(known, key=lambda each: each[0], reverse=True)[:1]:
+        own_version = f"{major}.{minor}"
+        older = _VERSION_DIRECTIVE.sub(rb"\g<1>" + own_version.encode(), text, count=1)
+        with suppress(_OtherReleaseError, InputError):
+            _run_assembler(display_path, older, arch, tool, folder, level)
+            return AssembledPtx(os.path.join(folder, _OUTPUT_NAME), arch, query_version(tool), own_version)
     if not unfit:
-        raise ToolError("ptxas is not found, and assembling PTX needs it", hint=_HINT_NONE_FITS)
-    raise ToolError(
-        f"{display_path}: no ptxas assembles it for {arch}: {'; '.join(unfit)}", hint=_HINT_NONE_FITS
+        raise MissingAssemblerError("ptxas is not found, and assembling PTX needs it", hint=_HINT_NONE_FITS)
+    reasons = "; ".join(f"{tool.path} ({error})" for tool, error in unfit)
+    raise MissingAssemblerError(
+        f"{display_path}: no ptxas assembles it for {arch}: {reasons}", hint=_HINT_NONE_FITS
     )
 
 
 def _run_assembler(
     display_path: str, text: bytes, arch: str, tool: CudaTool, folder: str, level: int | None
 ) -> None:
+    Path(folder, _INPUT_NAME).write_bytes(text)
     options = ["-lineinfo", f"-arch={arch}", *([] if level is None else [f"-O{level}"])]
     run = ToolRun(
         (tool.path, *options, _INPUT_NAME, "-o", _OUTPUT_NAME),

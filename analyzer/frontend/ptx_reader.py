@@ -13,7 +13,12 @@ from msgspec.structs import replace
 from analyzer.files import read_file
 from analyzer.frontend.cubin_elf import CubinElf, DamagedElfError
 from analyzer.frontend.line_tables import PTX_SECTION, LineTable, read_line_tables
-from analyzer.frontend.ptx_assembler import AssembledPtx, assemble_ptx, list_assemblers
+from analyzer.frontend.ptx_assembler import (
+    AssembledPtx,
+    MissingAssemblerError,
+    assemble_ptx,
+    list_assemblers,
+)
 from analyzer.frontend.ptx_targets import choose_targets, describe_target, find_ptx_target
 from analyzer.hardware.gpu_selection import find_gpus
 from analyzer.ir.module import Kernel, Module, SourceFormat, SourceLine
@@ -45,6 +50,26 @@ def read_ptx(
     archs, refused = choose_targets(display_path, text, _list_wanted_archs(options))
     if options.is_virtual:
         return _read_virtual(display_path, text, archs)
+    try:
+        return _read_assembled(display_path, text, options, archs, refused, read_cubin)
+    except MissingAssemblerError as error:
+        if options.ptxas is not None:
+            raise
+        module = _read_virtual(display_path, text, archs)
+        message = f"read without ptxas, so registers and stalls are estimated: {error.diagnostic.message}"
+        warning = Diagnostic(Severity.WARNING, "no-ptxas", message, hint=error.diagnostic.hint)
+        return replace(module, diagnostics=(*module.diagnostics, warning))
+
+
+def _read_assembled(
+    display_path: str,
+    text: bytes,
+    options: PtxOptions,
+    archs: Sequence[str],
+    refused: Sequence[str],
+    read_cubin: Callable[[str, str], Module],
+) -> Module:
+    """Return the kernels as ptxas makes them. Raises MissingAssemblerError where none takes the PTX."""
     tools = list_assemblers(options.ptxas)
     modules, toolchain = list[Module](), list[str]()
     for arch in archs:
@@ -130,7 +155,8 @@ def _add_kernel_lines(kernel: Kernel, table: LineTable, ptx_path: str) -> Kernel
 def _describe(assembled: AssembledPtx, options: PtxOptions) -> str:
     release = f" {assembled.release}" if assembled.release else ""
     level = "" if options.optimization_level is None else f" -O{options.optimization_level}"
-    return f"ptxas{release}{level} for {assembled.arch}"
+    version = f", read as PTX {assembled.read_as_version}" if assembled.read_as_version else ""
+    return f"ptxas{release}{level} for {assembled.arch}{version}"
 
 
 def _list_refusals(path: str, text: bytes, refused: Sequence[str]) -> tuple[Diagnostic, ...]:

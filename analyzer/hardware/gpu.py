@@ -48,15 +48,19 @@ class Gpu(Struct, frozen=True):
         """True if every deciding figure is measured, calibrated or the vendor's."""
         return not self.assumed_deciding_keys
 
-    def find_clock_mhz(self, *, tensor: TensorRate | None, fills_float: bool = False) -> HardwareParameter:
+    def find_clock_mhz(
+        self, *, tensor: TensorRate | None, fills_float: bool = False, lasts: bool = False
+    ) -> HardwareParameter:
         """Return the SM clock in MHz under load: the sustained clock for this work if known, else boost.
 
         tensor: rate of most of the kernel's matrix products, None if it has none.
         fills_float: FP32 work keeps the SMs busy, which can lower the clock as tensor work does.
+        lasts: the work goes on for longer than a few milliseconds.
         """
         clock = self.file.clock
         lowered = clock.sustained_float_mhz if fills_float else None
-        lowered = lowered if tensor is None else clock.sustained_tensor_mhz
+        if tensor is not None:
+            lowered = (None if lasts else clock.launch_tensor_mhz) or clock.sustained_tensor_mhz
         if tensor in _NARROW_TENSOR_RATES:
             lowered = clock.sustained_narrow_mhz or lowered
         return lowered or clock.sustained_mhz or clock.boost_mhz

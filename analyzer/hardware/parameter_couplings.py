@@ -17,6 +17,7 @@ from msgspec import Struct
 # Parameter that a model reads if another one is not known.
 FALLBACK_KEYS = {
     "clock.sustained_tensor_mhz": "clock.sustained_mhz",
+    "clock.launch_tensor_mhz": "clock.sustained_tensor_mhz",
     "clock.sustained_narrow_mhz": "clock.sustained_tensor_mhz",
     "clock.sustained_float_mhz": "clock.sustained_mhz",
     "clock.sustained_mhz": "clock.boost_mhz",
@@ -29,6 +30,7 @@ CACHED_LOAD_CLASSES = ("global_load", "generic_load", "async_copy")
 
 _SUSTAINED_CLOCK_KEYS = (
     "clock.sustained_tensor_mhz",
+    "clock.launch_tensor_mhz",
     "clock.sustained_narrow_mhz",
     "clock.sustained_float_mhz",
 )
@@ -37,9 +39,13 @@ _REACHED_BANDWIDTH_KEYS = ("memory.sustained_gbps", "memory.streaming_gbps")
 # Parameters that take the factor of another one; if two of those are set, the factor of the later row.
 _COUPLED_KEYS: Mapping[str, tuple[str, ...]] = {
     "clock.boost_mhz": ("clock.sustained_mhz", "clock.tensor_mhz", *_SUSTAINED_CLOCK_KEYS),
-    "clock.tensor_mhz": ("clock.sustained_tensor_mhz", "clock.sustained_narrow_mhz"),
+    "clock.tensor_mhz": (
+        "clock.sustained_tensor_mhz",
+        "clock.launch_tensor_mhz",
+        "clock.sustained_narrow_mhz",
+    ),
     "clock.sustained_mhz": _SUSTAINED_CLOCK_KEYS,
-    "clock.sustained_tensor_mhz": ("clock.sustained_narrow_mhz",),
+    "clock.sustained_tensor_mhz": ("clock.launch_tensor_mhz", "clock.sustained_narrow_mhz"),
     "memory.bus_bits": ("memory.bandwidth_gbps", *_REACHED_BANDWIDTH_KEYS),
     "memory.bandwidth_gbps": _REACHED_BANDWIDTH_KEYS,
     "memory.dram_efficiency": ("memory.streaming_gbps",),
@@ -74,7 +80,12 @@ _COUPLED_KEYS: Mapping[str, tuple[str, ...]] = {
         "tensor.fp6.fma_per_cycle_per_sm",
     ),
     # What an empty kernel takes is also part of a stream's period and of a fitted launch latency.
-    "launch.overhead_us": ("launch.interval_us", "launch.kernel_us", "launch.latency.intercept_cycles"),
+    "launch.overhead_us": (
+        "launch.interval_us",
+        "launch.kernel_us",
+        "launch.ncu_us",
+        "launch.latency.intercept_cycles",
+    ),
     "launch.ctas_per_us": ("launch.latency.alpha", "launch.latency.beta", "launch.latency.gamma"),
 }
 

@@ -252,6 +252,9 @@ class SmClocks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sustained_mhz: HardwareParameter | None = None  # under load of any kind; None: boost clock
     # while tensor cores are busy; None: `sustained_mhz`
     sustained_tensor_mhz: HardwareParameter | None = None
+    # while tensor cores are busy for a few milliseconds at most, before the power limit lowers the clock;
+    # None: `sustained_tensor_mhz`
+    launch_tensor_mhz: HardwareParameter | None = None
     # while most of that work is MMA on types of 8 bits or fewer; None: `sustained_tensor_mhz`
     sustained_narrow_mhz: HardwareParameter | None = None
     # while FP32 work fills the SMs, on cards whose power limit lowers the clock then;
@@ -342,6 +345,7 @@ class LaunchCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     interval_us: HardwareParameter | None = None  # minimum period of small kernels in a stream
     # duration of an empty kernel as profilers that trace kernels record it; None: `overhead_us`
     kernel_us: HardwareParameter | None = None
+    ncu_us: HardwareParameter | None = None  # duration of an empty kernel by Nsight Compute; None: `interval_us`
     ctas_per_us: HardwareParameter  # rate at which the GPU dispatches CTAs
     latency: LaunchLatency | None = None  # None: derived from `overhead_us` and `ctas_per_us`
 

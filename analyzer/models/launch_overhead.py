@@ -54,8 +54,9 @@ def compute_launch_overhead_cycles(model_input: ModelInput, clock_mhz: float) ->
     """Return the cycles of an empty kernel by the launch's timing.
 
     interval: of one that follows another, as the least part of their interval that nothing hides.
-    kernel: of its own duration. ncu: of the least interval in a stream, because a launch that runs alone
-    hides no part of it (assumed; NVIDIA's forum says that the duration holds a part of the launch).
+    kernel: of its own duration. ncu: of its duration by Nsight Compute, which holds a part of the launch;
+    where that was not measured, of the least interval in a stream, because a launch that runs alone hides
+    no part of it.
     """
     launch = model_input.gpu.file.launch
     match model_input.timing:
@@ -64,7 +65,7 @@ def compute_launch_overhead_cycles(model_input: ModelInput, clock_mhz: float) ->
         case Timing.KERNEL:
             found = launch.kernel_us or launch.overhead_us
         case Timing.NCU:
-            found = launch.interval_us or launch.overhead_us
+            found = launch.ncu_us or launch.interval_us or launch.overhead_us
     return found.value * clock_mhz
 
 

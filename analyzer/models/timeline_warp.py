@@ -172,7 +172,7 @@ class TimelineWarp:
         self.wgmma_end = done
         self.pipe_free[pipe] = max(self.pipe_free[pipe], time) + share * self.timing.issue_cycles[row]
         if row in self.timing.group_end_rows:
-            self.wgmma_group_ends.append(done)
+            self.wgmma_group_ends.append(done + self.timing.latency_cycles[row])
             del self.wgmma_group_ends[:-_MAX_PENDING_RESULTS]
 
     def _wait_for_special(self, row: int, time: float, causes: list[float]) -> float:

@@ -107,7 +107,7 @@ def read_operator_hardware(gpu: Gpu) -> OperatorHardware:
         tensor_fma_per_cycle=tuple(
             (rate, row.fma_per_cycle_per_sm.value) for rate, row in file.tensor.items()
         ),
-        sustained_tensor_mhz=gpu.find_clock_mhz(tensor=TensorRate.BF16).value,
+        sustained_tensor_mhz=gpu.find_clock_mhz(tensor=TensorRate.BF16, lasts=True).value,
         has_stacked_dram=file.memory.kind.startswith("HBM"),
         nvlink_gbps=0.5 * _find(file.link.nvlink_gbps, 0.0),
         pcie_gbps=_read_pcie_gbps(file.link.pcie),

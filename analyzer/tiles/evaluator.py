@@ -16,6 +16,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.execution.static_counts.block_counts import ASSUMED_TRIP_COUNT
 from analyzer.tiles.semantics import EVALUATIONS, choose
 from analyzer.tiles.tile_program import (
     Body,
@@ -256,13 +257,13 @@ class TileEvaluator:
         return finals
 
     def _count_trips(self, loop: Loop) -> IntArray:
-        """Return the trips of a loop, [programs or 1]; 1 where its bounds are not known."""
+        """Return the trips of a loop, [programs or 1]; as many as of code where they are not known."""
         bounds = [self._values[each] for each in (loop.lower, loop.upper, loop.step)]
         numbers = [each.base.astype(np.int64) for each in bounds if isinstance(each, TileInteger)]
         if len(numbers) < len(bounds):
             unknown = next(each for each in bounds if not isinstance(each, TileInteger))
-            self._note_unknown(unknown, f"line {loop.operation.line}: the loop is taken to run once")
-            return np.ones(1, dtype=np.int64)
+            self._note_unknown(unknown, f"line {loop.operation.line}: {ASSUMED_TRIP_COUNT} trips of the loop are assumed")
+            return np.full(1, ASSUMED_TRIP_COUNT, dtype=np.int64)
         lower, upper, step = numbers
         return np.maximum(0, -((lower - upper) // np.maximum(step, 1)))
 

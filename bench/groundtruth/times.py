@@ -17,7 +17,7 @@ from analyzer.evaluation.error_metrics import compute_spearman, measure_errors
 from analyzer.report.validation_schema import CaseEntry
 
 MODELS = ("sm", "hybrid", "warp", "roofline", "amali", "gcom", "mdm")
-N_WAVETUNE = 200
+N_TRITON, N_WAVETUNE, N_ALL_WAVETUNE = 100, 60, 300  # launches in a sample
 TIME_RANGES_US = ((0, 10), (10, 50), (50, 200), (200, float("inf")))
 _WITHIN = 1.01  # of the fastest configuration
 _FIRST = (1, 5, 10)
@@ -35,9 +35,10 @@ def compute_event_overhead_us() -> tuple[float, float]:
     return warm - least, cold - least
 
 
-def sample_wavetune(launches: Iterable[MeasuredLaunch]) -> list[MeasuredLaunch]:
-    """Return some of the launches of WaveTune's plan, by a hash of their names."""
-    return sorted(launches, key=lambda launch: crc32(launch.case.encode()))[:N_WAVETUNE]
+def sample_launches(launches: Sequence[MeasuredLaunch], count: int | None) -> list[MeasuredLaunch]:
+    """Return so many launches, chosen by a hash of their names; all where None."""
+    ordered = sorted(launches, key=lambda launch: crc32(launch.case.encode()))
+    return ordered[:count]
 
 
 def validate_launches(

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -285,3 +286,21 @@ def test_a_damaged_line_table_is_no_crash() -> None:
         damaged[section.offset + offset] ^= 0xFF
         with suppress(DamagedElfError):
             read_line_tables(CubinElf(bytes(damaged)), PTX_SECTION)
+
+
+@needs_tools
+def test_ptx_of_a_newer_version_is_assembled_as_of_an_older_one(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "newer.ptx"
+    path.write_text(re.sub(r"\.version \d+\.\d+", ".version 99.9", write(tmp_path).read_text()))
+    found = report(capsys, str(path), "-g", "h100")
+    assert found["kernels"][0]["has_control_codes"]
+    assert "read as PTX" in found["inputs"][0]["toolchain"]
+
+
+def test_without_ptxas_the_code_is_virtual_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr("analyzer.frontend.ptx_assembler.find_assemblers", lambda: iter(()))
+    found = report(capsys, str(write(tmp_path)), "-g", "h100")
+    assert not found["kernels"][0]["has_control_codes"]
+    assert "no-ptxas" in {warning["code"] for warning in found["warnings"]}

@@ -375,7 +375,16 @@ def test_a_reader_sees_the_edit(text: str, read: Callable[[Gpu], float], before:
 
 COUPLINGS = [
     ("rtx-4090", "clock=x0.5", {"clock.boost_mhz": 0.5, "clock.sustained_mhz": 0.5}),
-    ("h100", "clock=x0.5", {"clock.boost_mhz": 0.5, "clock.tensor_mhz": 0.5, "clock.sustained_tensor_mhz": 0.5}),
+    (
+        "h100",
+        "clock=x0.5",
+        {
+            "clock.boost_mhz": 0.5,
+            "clock.tensor_mhz": 0.5,
+            "clock.launch_tensor_mhz": 0.5,
+            "clock.sustained_tensor_mhz": 0.5,
+        },
+    ),
     ("a100", "dram=x1.5", {
         "memory.bandwidth_gbps": 1.5,
         "memory.sustained_gbps": 1.5,
@@ -412,7 +421,11 @@ COUPLINGS = [
     }),
     ("b200", "memory.dram_efficiency=x0.5", {"memory.dram_efficiency": 0.5, "memory.streaming_gbps": 0.5}),
     ("h100", "memory.dram_efficiency=x0.5", {"memory.dram_efficiency": 0.5}),
-    ("h100", "clock.tensor_mhz=x2", {"clock.tensor_mhz": 2, "clock.sustained_tensor_mhz": 2}),
+    (
+        "h100",
+        "clock.tensor_mhz=x2",
+        {"clock.tensor_mhz": 2, "clock.launch_tensor_mhz": 2, "clock.sustained_tensor_mhz": 2},
+    ),
     ("b200", "l2.kept_share=x0.5", {"l2.kept_share": 0.5, "memory.l2_kept_share": 0.5}),
     ("a100", "memory.l2_kept_share=x0.5", {"memory.l2_kept_share": 0.5, "l2.kept_share": 0.5, "l2.lost_share": 0.5}),
     ("h100", "memory.shared_bytes_per_cycle_per_sm=x2", {

@@ -6,17 +6,19 @@
 - A generic access is shared if its address is in the shared window that the trace's header names.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
+from numpy.typing import ArrayLike
 
 from analyzer.execution.footprint.footprint import Footprint
 from analyzer.execution.footprint.grid_traffic import RequestedBytes, build_grid_traffic
 from analyzer.execution.footprint.request_cost import (
     count_atomic_wavefronts,
     count_global_wavefronts,
+    count_lines,
     count_matrix_wavefronts,
     count_same_word_lanes,
     count_sectors,
@@ -170,12 +172,17 @@ def _measure_requests(
                 )
                 active = active & ~inside
         sectors = count_sectors(addresses, active, width)
-        count_wavefronts = (
-            count_same_word_lanes if sums.opcode.kind in ATOMIC_KINDS else count_global_wavefronts
-        )
+        count_wavefronts = _find_wavefront_count(sums.opcode)
         sums.wavefronts += float(count_wavefronts(addresses, active, width).sum())
         sums.footprint.add(addresses, active, width)
     sums.sectors += int(sectors.sum())
+
+
+def _find_wavefront_count(opcode: Opcode) -> Callable[[ArrayLike, ArrayLike, int], IntArray]:
+    """Return what counts the passes of an access to global memory."""
+    if opcode.kind in ATOMIC_KINDS:
+        return count_same_word_lanes
+    return count_lines if opcode.kind is OpKind.ASYNC_COPY else count_global_wavefronts
 
 
 def _count_shared_wavefronts(opcode: Opcode, addresses: Addresses, active: LaneArray, width: int) -> IntArray:

@@ -5,10 +5,10 @@ aliases for one file, which saves the replacement.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -18,11 +18,14 @@ from analyzer.frontend.triton.syntax_errors import TritonSyntaxError
 from analyzer.ir.module import SourceLine
 from analyzer.ir.tile_operations import Attribute, IrType
 
-_ALIAS = re.compile(r'"(?:[^"\\]|\\.)*+"|[#!][A-Za-z_][\w$]*+(?![\w$.])')
+_ALIAS = re.compile(r'"(?:[^"\\]|\\.)*+"|[#!][A-Za-z_][\w$]*+(?![\w$.<])')
 _MAX_EXPANDED = 1 << 16
 _MAX_ALL_EXPANDED = 1 << 26
 _MAX_DEPTH = 32  # of aliases in aliases, of calls that were inlined into each other
 _MAX_SHAPES = 1 << 12
+
+
+_Read = TypeVar("_Read")
 
 
 class Place(Struct, frozen=True):
@@ -51,14 +54,14 @@ class AliasTable:
         found = self._types.get(text)
         if found is None:
             name = _find_elided_name(text) if text.startswith("<") else ""
-            found = self._types[text] = parse_type(self._expand(name + text))
+            found = self._types[text] = self._read(parse_type, name + text, text)
         return found
 
     def read_attribute(self, text: str) -> Attribute:
         """Return the attribute that a text means. Raises TritonSyntaxError if it means none."""
         found = self._attributes.get(text)
         if found is None:
-            found = self._attributes[text] = parse_attribute(self._expand(text))
+            found = self._attributes[text] = self._read(parse_attribute, text, text)
         return found
 
     def read_place(self, text: str) -> Place:
@@ -67,6 +70,16 @@ class AliasTable:
         if found is None:
             found = self._places[text] = self._read_place(text, 0)
         return found
+
+    def _read(self, parse: Callable[[str], _Read], text: str, shown: str) -> _Read:
+        """Return what a text means with aliases replaced; errors point at what is in the file, `shown`."""
+        expanded = self._expand(text)
+        try:
+            return parse(expanded)
+        except TritonSyntaxError as error:
+            if expanded != shown:
+                error.piece, error.column = shown, 0
+            raise
 
     def _expand(self, text: str, depth: int = 0) -> str:
         """Return a text with all aliases replaced, those in aliases too."""
@@ -81,8 +94,10 @@ class AliasTable:
         return expanded
 
     def _expand_alias(self, name: str, depth: int) -> str:
-        if name not in self._aliases or name[0] == '"':
+        if name[0] == '"':
             return name
+        if name not in self._aliases:
+            raise TritonSyntaxError(f"{name} is not defined", piece=name, hint="the file seems cut off")
         found = self._expanded.get(name)
         if found is None:
             found = self._expanded[name] = self._expand(self._aliases[name][0], depth + 1)

@@ -17,7 +17,9 @@ from analyzer.ir.tile_operations import (
     IntegerAttribute,
     Operation,
     Region,
+    ScalarType,
     StringAttribute,
+    TypeAttribute,
     Value,
 )
 
@@ -47,6 +49,8 @@ def normalize_attributes(
 
 
 def _name_number(enumeration: Enumeration, value: Attribute) -> Attribute:
+    if isinstance(value, TypeAttribute) and isinstance(value.type, ScalarType):
+        return StringAttribute(value.type.name)  # `lhs = bf16`
     if not isinstance(value, IntegerAttribute):
         return value
     name = enumeration.find_name(value.value)
@@ -61,6 +65,8 @@ def _format_word(value: Attribute) -> str:
             return str(value.value)
         case StringAttribute():
             return value.text
+        case DenseAttribute(values=()):
+            return "[]"
         case _:
             return ""
 

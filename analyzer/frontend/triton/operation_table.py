@@ -29,11 +29,18 @@ _REDUCTIONS = Enumeration("kind", ("none", "add", "min", "max", "inc", "dec", "a
 _SCALED_TYPES = ("e4m3", "e5m2", "e2m3", "e3m2", "e2m1", "bf16", "fp16")
 
 _LISTED = OperationRule()
-_ARITHMETIC = OperationRule(defaults=(("fastmath", "none"), ("overflowFlags", "none"), ("overflow", "none")))
+_ARITHMETIC = OperationRule(
+    renamed=(("overflow", "overflowFlags"),), defaults=(("fastmath", "none"), ("overflowFlags", "none"))
+)
 _CACHED = OperationRule(
     renamed=(("cacheModifier", "cache"), ("evictionPolicy", "evict")),
     enumerations=(_CACHE, _EVICTION),
-    defaults=(("cache", "none"), ("evict", "evict_normal"), ("isVolatile", "false")),
+    defaults=(
+        ("boundaryCheck", "[]"),
+        ("cache", "none"),
+        ("evict", "evict_normal"),
+        ("isVolatile", "false"),
+    ),
 )
 _LOOP = OperationRule(implicit_terminator="scf.yield")
 

@@ -53,6 +53,10 @@ def parse_triton_ir(text: str, path: str) -> tuple[TritonModule, tuple[Diagnosti
     if len(text) > MAX_BYTES or max(map(len, lines)) > _MAX_LINE_CHARS:
         raise InputError(f"{path}: Triton IR of more than {MAX_BYTES >> 20} MiB", hint=_HINT)
     try:
+        if "\0" in text:
+            raise TritonSyntaxError(
+                "a NUL character: the file is not text", text.count("\n", 0, text.index("\0")) + 1
+            )
         module = _read_module(text, lines)
     except TritonSyntaxError as error:
         raise _make_error(error, lines, path) from None
@@ -119,20 +123,24 @@ def _read_module_attributes(
 
 def _build_function(raw: RawOperation, aliases: AliasTable, unknown: Counter[str]) -> TritonFunction:
     """Build a function from its text in pretty or generic form."""
-    builder = FunctionBuilder(aliases, unknown)
     try:
-        shape = compile_operation(raw.shape[0], raw.shape[1])
+        return _read_function(raw, FunctionBuilder(aliases, unknown))
     except TritonSyntaxError as error:
-        error.line = raw.line
+        error.line = error.line or raw.line
         raise
+
+
+def _read_function(raw: RawOperation, builder: FunctionBuilder) -> TritonFunction:
+    aliases, slots = builder.aliases, raw.shape[2]
+    shape = compile_operation(raw.shape[0], raw.shape[1])
     header = builder.build_operation(RawOperation(raw.shape, raw.line))
     given = dict(header.attributes)
-    slots = raw.shape[2]
+    name = _get_text(given, "sym_name")
     arguments, own = _declare_arguments(raw, shape, builder, slots)
     blocks = raw.regions[0] if raw.regions else []
     body = builder.build_body(blocks, arguments) if blocks else Region(())
     return TritonFunction(
-        name=_get_text(given, "sym_name").removeprefix("@"),
+        name=name if shape.is_generic else name.removeprefix("@"),
         is_public="public" in given or _get_text(given, "sym_visibility") == "public",
         arguments=body.blocks[0].arguments if body.blocks else arguments,
         argument_names=tuple(_name_argument(each, aliases, slots) for slots, each in own),

@@ -329,7 +329,7 @@ class _OperationReader:
             return at + 3
         if following == "angle":
             words = ", ".join(each.text for each in items[at + 1].items if each.kind == "WORD")
-            self.attributes.append(AttributeSource(word, words))
+            self.attributes.append(AttributeSource(self.renamed.get(word, word), words))
             return at + 2
         if word == "num_warps" and following == "paren":
             self.partition_warps.extend(

@@ -42,11 +42,14 @@ class Subcores:
         return time
 
     def _queue_product(self, warp: SimulatedWarp, step: SimulatedStep, at: float) -> float:
-        """Return when a product ends: after those before it on its pipe, and after its warp's own."""
+        """Return when a product ends: after those before it on its pipe, and after its warp's own.
+
+        A warpgroup that waits for it has its result `latency_cycles` later.
+        """
         pipe = step.async_mma_pipe
         pipe_free = self.pipe_free[0] if pipe in _SHARED_PIPES else warp.pipe_free
         done = max(pipe_free[pipe], warp.async_mma_end, at) + step.async_mma_cycles
         warp.async_mma_end = pipe_free[pipe] = done
         if step.ends_wgmma_group:
-            warp.wgmma_group_ends.append(done)
+            warp.wgmma_group_ends.append(done + step.latency_cycles)
         return done
