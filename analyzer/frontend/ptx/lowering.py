@@ -92,9 +92,7 @@ def read_ptx_module(data: str | bytes, path: str, arch: str) -> Module:
     return lower_ptx_module(ptx, path, arch, warnings)
 
 
-def lower_ptx_module(
-    ptx: PtxModule, path: str, arch: str, warnings: Sequence[Diagnostic] = ()
-) -> Module:
+def lower_ptx_module(ptx: PtxModule, path: str, arch: str, warnings: Sequence[Diagnostic] = ()) -> Module:
     """Lower all kernels of a PTX module. Raises InputError if it has none."""
     target = find_target(arch)
     entries = [function for function in ptx.functions if function.is_entry and not function.is_declaration]
@@ -223,7 +221,9 @@ class _ModuleBuilder:
                 local_end += variable.n_bytes
         for variable in variables:
             if variable.space == "shared" and variable.is_extern:
-                places[variable.name] = Symbol("shared", _align(shared_end, max(16, variable.alignment_bytes)))
+                places[variable.name] = Symbol(
+                    "shared", _align(shared_end, max(16, variable.alignment_bytes))
+                )
         return places, shared_end
 
     def _begin_kernel(self, lowered: _LoweredFunction) -> KernelBuilder:
@@ -251,7 +251,9 @@ class _ModuleBuilder:
         function = lowered.function
         threads = function.required_threads or function.max_threads
         block_threads = int(np.prod(threads)) if threads else None
-        n_registers = min(-(-lowered.allocation.n_registers // _REGISTER_STEP) * _REGISTER_STEP, _MAX_REGISTERS)
+        n_registers = min(
+            -(-lowered.allocation.n_registers // _REGISTER_STEP) * _REGISTER_STEP, _MAX_REGISTERS
+        )
         size = (*function.cluster_size, 1, 1)[:3] if function.cluster_size else None
         return replace(
             kernel,
@@ -282,9 +284,7 @@ def _align(position: int, alignment: int) -> int:
     return -(-position // max(alignment, 1)) * max(alignment, 1)
 
 
-def _lay_out_parameters(
-    function: PtxFunction, base: int
-) -> tuple[tuple[Parameter, ...], dict[str, int]]:
+def _lay_out_parameters(function: PtxFunction, base: int) -> tuple[tuple[Parameter, ...], dict[str, int]]:
     """Place parameters one after the other, each at its alignment; return them and their offsets by name."""
     position, found, offsets = 0, [], {}
     for ordinal, variable in enumerate(function.parameters):
@@ -516,7 +516,9 @@ class _BlockEmitter:
         for block in self.ctx.code.blocks:
             for instruction in block.code:
                 instruction.operands = tuple(
-                    self._resolve(operand) if isinstance(operand, str) and operand.startswith("@") else operand
+                    self._resolve(operand)
+                    if isinstance(operand, str) and operand.startswith("@")
+                    else operand
                     for operand in instruction.operands
                 )
         places = {block.label: place for place, block in enumerate(self.ctx.code.blocks)}
@@ -529,9 +531,7 @@ class _BlockEmitter:
         return f"`({self.edge_labels.get(edge, self._name(edge[1]))})"
 
 
-def _find_successors(
-    block: VirtualBlock, place: int, n_blocks: int, places: Mapping[str, int]
-) -> list[int]:
+def _find_successors(block: VirtualBlock, place: int, n_blocks: int, places: Mapping[str, int]) -> list[int]:
     """Return where control goes from a block of virtual code, which may branch more than once."""
     found = []
     falls_through = True
@@ -576,4 +576,3 @@ def _print_instruction(instruction: VirtualInstruction, allocation: Allocation) 
     if instruction.guard is not None:
         guard = "@" + format_operand(instruction.guard, allocation.words, allocation.predicates) + " "
     return f"{guard}{instruction.mnemonic} {', '.join(operands)}".rstrip()
-

@@ -463,7 +463,10 @@ class LoweringContext:
 
     def move(self, destination: WordRef, source: VirtualOperand) -> None:
         """Copy a word."""
-        if isinstance(source, WordRef) and (source.group, source.word) == (destination.group, destination.word):
+        if isinstance(source, WordRef) and (source.group, source.word) == (
+            destination.group,
+            destination.word,
+        ):
             return
         self.emit("MOV", replace(destination, n_words=1), source)
 
@@ -513,7 +516,9 @@ def is_constant(source: VirtualOperand) -> bool:
     """Return whether a source is an immediate or in a constant bank."""
     if isinstance(source, ConstantRef):
         return True
-    return isinstance(source, str) and source not in (ZERO, TRUE, "!PT", "-RZ") and source[:1] in "-+0123456789"
+    return (
+        isinstance(source, str) and source not in (ZERO, TRUE, "!PT", "-RZ") and source[:1] in "-+0123456789"
+    )
 
 
 def format_integer(value: int) -> str:
@@ -546,4 +551,3 @@ def find_single_bits(value: float) -> int:
 
 def _to_single(bits: int) -> float:
     return float(struct.unpack("<f", struct.pack("<I", bits & WORD_MASK))[0])
-

@@ -122,7 +122,9 @@ def lower_float_sign(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     source = instruction.operands[1]
     flush = ".FTZ" if "ftz" in instruction.modifiers else ""
     if type_name == "f32":
-        ctx.emit(f"FADD{flush}", destination, _change_sign(ctx.read_register(source), instruction.name), "-RZ")
+        ctx.emit(
+            f"FADD{flush}", destination, _change_sign(ctx.read_register(source), instruction.name), "-RZ"
+        )
     elif type_name == "f64":
         ctx.emit("DADD", destination, "-RZ", _change_sign(ctx.read_pair(source), instruction.name))
     else:

@@ -107,9 +107,7 @@ def add_pairs(
     if any(isinstance(s, WordRef) and (s.group, s.word) == (low.group, low.word) for s in (upper, other)):
         temporary = ctx.make_temporary()
     with ctx.without_guard() if temporary is not low else ctx.under(ctx.guard or TRUE):
-        ctx.emit(
-            "IADD3", temporary, carry, first, negate(second) if subtracts else second, ZERO, n_defs=2
-        )
+        ctx.emit("IADD3", temporary, carry, first, negate(second) if subtracts else second, ZERO, n_defs=2)
     inverted = _invert(ctx, other) if subtracts else other
     ctx.emit("IADD3.X", high, upper, inverted, ZERO, carry, "!PT")
     ctx.move(low, temporary)
@@ -771,4 +769,3 @@ def lower_slct(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     halves = [ctx.read_halves(operand) for operand in instruction.operands[1:3]]
     for position in range(destination.n_words):
         _emit_select(ctx, find_word(destination, position), halves[0][position], halves[1][position], bit)
-

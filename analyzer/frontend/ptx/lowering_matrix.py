@@ -393,5 +393,3 @@ _TENSOR_CORE_ACTIONS = {
     "cp": _lower_tensor_copy,
     "shift": _lower_tensor_shift,
 }
-
-

@@ -443,4 +443,3 @@ def _find_parameter_address(ctx: LoweringContext, symbol: PtxSymbol) -> tuple[Vi
                  low, ZERO, n_defs=2)  # fmt: skip
         ctx.emit("IADD3.X", find_word(pair, 1), ZERO, high, ZERO, carry, "!PT")
     return find_word(pair, 0), find_word(pair, 1)
-

@@ -84,9 +84,7 @@ def allocate_registers(code: VirtualCode, most: int = MAX_REGISTERS) -> Allocati
     return Allocation(words, names, n_registers, n_spilled, stack_bytes)
 
 
-def _find_spans(
-    code: VirtualCode, intervals: "tuple[list[_Interval | None], _Numbering]"
-) -> list[GroupSpan]:
+def _find_spans(code: VirtualCode, intervals: "tuple[list[_Interval | None], _Numbering]") -> list[GroupSpan]:
     """Return where each group is live, in instructions."""
     found, numbering = intervals
     spans = []
@@ -450,9 +448,7 @@ def _place_words(
             preferred = bases[hint.group] + hint.word
         bases[group] = file.place(own, preferred)
         placed[group] = True
-    words = tuple(
-        tuple(range(base, base + size)) for base, size in zip(bases, code.group_sizes, strict=True)
-    )
+    words = tuple(tuple(range(base, base + size)) for base, size in zip(bases, code.group_sizes, strict=True))
     return words, file.n_used
 
 
