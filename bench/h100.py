@@ -16,7 +16,7 @@ import numpy as np
 from groundtruth import counters, launch_latency, library, micro, times
 from groundtruth.findings import FINDINGS
 from groundtruth.records import CODE, MeasuredLaunch, read_launches, read_lines
-from groundtruth.sweep import compile_rows, make_sweep_launches, select_sweep_rows
+from groundtruth.sweep import ALL_SHAPES, SHAPES, compile_rows, make_sweep_launches, select_sweep_rows
 from kernels.recipes import ROOT, TableError
 from markdown import render_table
 
@@ -40,7 +40,7 @@ def main() -> None:
     )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--triton", type=Path, default=_DEFAULT_TRITON)
-    parser.add_argument("--all", action="store_true", help="all Triton launches and more of WaveTune's")
+    parser.add_argument("--all", action="store_true", help="all Triton launches, and larger samples of the others")
     options = parser.parse_args()
     CODE.mkdir(parents=True, exist_ok=True)
     text = "\n".join((_HEAD.rstrip(), *make_sections(options.jobs, options.triton, options.all)))
@@ -66,7 +66,7 @@ def validate_all(jobs: int, triton: Path, takes_all: bool) -> tuple[CaseEntry, .
     by_family: dict[str, list[MeasuredLaunch]] = defaultdict(list)
     for launch in read_launches():
         by_family[launch.family].append(launch)
-    rows = select_sweep_rows()
+    rows = select_sweep_rows(ALL_SHAPES if takes_all else SHAPES)
     compile_rows(rows, triton)
     chosen = {
         "cuda002": by_family["cuda002"],

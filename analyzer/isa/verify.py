@@ -236,5 +236,3 @@ def verify_kernel(kernel: Kernel) -> list[Violation]:
             text = kernel.decode_form(row).text if row >= 0 else ""
             found.append(Violation(name, row, text, message))
     return found
-
-

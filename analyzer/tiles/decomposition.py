@@ -19,7 +19,7 @@ from analyzer.ir.tile_operations import Operation, TritonFunction, TritonModule
 from analyzer.text.errors import InputError, UsageError
 from analyzer.tiles.evaluator import LaunchFacts, TileEvaluator
 from analyzer.tiles.launch_binding import bind_launch
-from analyzer.tiles.tile_program import TileProgram, build_tile_program
+from analyzer.tiles.tile_program import Loop, TileProgram, WhileLoop, WorkSite, build_tile_program
 from analyzer.tiles.values import TileTooLarge
 from analyzer.tiles.work import OperationWork, Quantity, ThreadCount
 
@@ -216,28 +216,59 @@ def _make_class(program: TileProgram, row: NDArray[np.int64], count: int, exampl
     return TaskClass(count, example, amounts, _sum_trips(program, row), loops)
 
 
-def _find_body(loop: object) -> int:
-    from analyzer.tiles.tile_program import Loop, WhileLoop
-
-    if isinstance(loop, Loop):
-        return loop.body.index
-    assert isinstance(loop, WhileLoop)
-    return loop.after.index
+def _find_body(loop: Loop | WhileLoop) -> int:
+    return loop.body.index if isinstance(loop, Loop) else loop.after.index
 
 
 def _sum_trips(program: TileProgram, row: NDArray[np.int64]) -> int:
-    """Return the trips of the innermost loops around products; around loads where no product is in a loop."""
+    """Return the trips of the innermost loops around products; around accesses where no product is in a loop.
+
+    A pipelined loop may have products of its first or last trips before or behind it: those of the same line of
+    source count as trips of it.
+    """
     loop_bodies = {_find_body(loop) for loop in program.loops}
-    for quantities in ((Quantity.MMA_FMA,), (Quantity.BYTES_LOADED, Quantity.BYTES_STORED)):
-        found = {
-            inner
-            for site in program.sites
-            if any(quantity in quantities for quantity, _ in (*site.work.fixed, *site.work.per_element))
-            and (inner := _find_inner_loop(program, site.body, loop_bodies)) is not None
-        }
+    products = _list_sites(program, (Quantity.MMA_FMA,))
+    places = {
+        site.operation.source_line
+        for site in products
+        if _find_inner_loop(program, site.body, loop_bodies) is not None
+    }
+    if places and None not in places:
+        return _sum_products(program, row, loop_bodies, products)
+    for sites in (products, _list_sites(program, (Quantity.BYTES_LOADED, Quantity.BYTES_STORED))):
+        found = {_find_inner_loop(program, site.body, loop_bodies) for site in sites} - {None}
         if found:
-            return int(sum(row[body] for body in found))
+            return int(sum(row[body] for body in found if body is not None))
     return 0
+
+
+def _list_sites(program: TileProgram, quantities: tuple[Quantity, ...]) -> list[WorkSite]:
+    return [
+        site
+        for site in program.sites
+        if any(quantity in quantities for quantity, _ in (*site.work.fixed, *site.work.per_element))
+    ]
+
+
+def _sum_products(
+    program: TileProgram, row: NDArray[np.int64], loop_bodies: set[int], products: list[WorkSite]
+) -> int:
+    """Return the executions of the most frequent product of each loop, with those of its line elsewhere."""
+    # A product may be cut into several along its inner axis, which then stand in one body.
+    by_body: dict[tuple[object, int], int] = {}
+    for site in products:
+        key = site.operation.source_line, site.body
+        own = int(row[program.n_bodies + site.index] if site.is_dynamic else row[site.body])
+        by_body[key] = max(own, by_body.get(key, 0))
+    executions: dict[object, int] = {}
+    for (place, _), own in by_body.items():
+        executions[place] = executions.get(place, 0) + own
+    chosen: dict[int, object] = {}
+    for site in products:
+        loop, place = _find_inner_loop(program, site.body, loop_bodies), site.operation.source_line
+        if loop is not None and (loop not in chosen or executions[chosen[loop]] < executions[place]):
+            chosen[loop] = place
+    return sum(executions[place] for place in set(chosen.values()))
 
 
 def _find_inner_loop(program: TileProgram, body: int, loop_bodies: set[int]) -> int | None:

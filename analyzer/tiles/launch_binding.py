@@ -51,8 +51,18 @@ def bind_launch(
 
 
 def _name(function: TritonFunction, ordinal: int) -> str:
+    """Return the name of an argument; what stands behind a descriptor is `d.shape.0`, …, `d.stride.0`, …
+
+    Triton gives extents and strides of a descriptor the name of the descriptor itself.
+    """
     names = function.argument_names
-    return names[ordinal] if ordinal < len(names) else ""
+    name = names[ordinal] if ordinal < len(names) else ""
+    first = names.index(name) if name else ordinal
+    kind = function.arguments[first].type if first < len(function.arguments) else None
+    if first == ordinal or not isinstance(kind, DescriptorType):
+        return name
+    rank, place = len(kind.block.shape), ordinal - first - 1
+    return f"{name}.shape.{place}" if place < rank else f"{name}.stride.{place - rank}"
 
 
 def resolve_arguments(function: TritonFunction, arguments: Sequence[Argument]) -> dict[int, ArgumentValue]:
@@ -79,12 +89,12 @@ def resolve_arguments(function: TritonFunction, arguments: Sequence[Argument]) -
 
 
 def _find_ordinal(function: TritonFunction, name: str) -> int | None:
-    names = list(function.argument_names)
+    names = [_name(function, ordinal) for ordinal in range(len(function.arguments))]
     return names.index(name) if names.count(name) == 1 else None
 
 
 def _list_names(function: TritonFunction) -> str:
-    names = [name or str(place) for place, name in enumerate(function.argument_names)]
+    names = [_name(function, place) or str(place) for place in range(len(function.arguments))]
     shown = ", ".join(names[:_MAX_SHOWN_NAMES]) + (" …" if len(names) > _MAX_SHOWN_NAMES else "")
     return f"it has: {shown}; constants and arguments of 1 or None are folded into the code"
 

@@ -17,7 +17,7 @@ from analyzer.evaluation.error_metrics import compute_spearman, measure_errors
 from analyzer.report.validation_schema import CaseEntry
 
 MODELS = ("sm", "hybrid", "warp", "roofline", "amali", "gcom", "mdm")
-N_TRITON, N_WAVETUNE, N_ALL_WAVETUNE = 200, 120, 300  # launches in a sample
+N_TRITON, N_WAVETUNE, N_ALL_WAVETUNE = 100, 60, 300  # launches in a sample
 TIME_RANGES_US = ((0, 10), (10, 50), (50, 200), (200, float("inf")))
 _WITHIN = 1.01  # of the fastest configuration
 _FIRST = (1, 5, 10)

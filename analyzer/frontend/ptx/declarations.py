@@ -41,6 +41,7 @@ _MAX_BYTES = 1 << 62  # of a variable
 # A name or number that is no part of a word such as `.b32`.
 _WORD = re.compile(r"(?<![.\w$%:])(%?[A-Za-z_$][\w$]*|\d\w*)(?![\w$])", re.A)
 _INITIALIZER = re.compile(r"=\s*(\{[^=;]*\}|[^,;{}=]+)(?=\s*(?:,|\Z))")
+_PLAIN_NUMBERS = re.compile(r"\{\s*(?:[1-9]\d{0,18}|0)(?:\s*,\s*(?:[1-9]\d{0,18}|0))*\s*\}", re.A)
 _ITEM = re.compile(r"\s*(?:([{},])|([^{},]+))")
 _MASKED = re.compile(r"\s*(0[xX][0-9a-fA-F]+)U?\s*\((.*)\)\s*", re.S)
 
@@ -318,6 +319,11 @@ def _read_initializer(
     strides = tuple(prod(sizes[depth:]) for depth in range(len(sizes) + 1))
     filling = _Filling(strides)
     element_bytes = _TYPE_BYTES[type_name]
+    if _PLAIN_NUMBERS.fullmatch(declarator.initializer) and type_name not in _FLOAT_CODES:
+        mask = (1 << 8 * element_bytes) - 1
+        numbers = [int(digits) & mask for digits in declarator.initializer[1:-1].split(",")]
+        data = b"".join([number.to_bytes(element_bytes, "little") for number in numbers])
+        return data, (), len(numbers)
     for match in _ITEM.finditer(declarator.initializer):
         offset = declarator.initializer_offset + match.start()
         if match[1] == "{":

@@ -1,7 +1,7 @@
 """Parses the body of a function: one regular expression splits it into statements.
 
-Blocks inside bring names of their own (see scopes.py); a block is searched for its labels when it begins,
-because a branch may stand before its label.
+Blocks inside bring names of their own (see scopes.py); they are searched for their labels when the first one
+begins, because a branch may stand before its label.
 """
 
 import re
@@ -45,6 +45,7 @@ _ITEM = re.compile(
 _LABEL, _TABLE, _INSTRUCTION, _LOC_END, _BRACE, _DIRECTIVE, _END, _OTHER = 2, 4, 8, 15, 16, 18, 19, 20
 _DECLARING = frozenset(("reg", "param", "shared", "local", "global", "const", "tex"))
 _STRING = re.compile(r'"([^"\n]*)"')
+_LABEL_HINT = "a label inside { } is not seen from outside; or the file is damaged: compile it again"
 _CLOSE_HINT = "the file is cut off: compile it again"
 
 
@@ -69,6 +70,7 @@ class BodyParser:
         self._variables: list[PtxVariable] = []
         self._prototypes: list[PtxFunction] = []
         self._labels: set[str] = set()
+        self._block_labels: dict[int, list[str]] | None = None  # by the offset of the block
         self._branches: list[tuple[str, int]] = []  # label and offset
         self._pragmas: tuple[str, ...] = ()
         self._source_line: SourceLine | None = None
@@ -111,7 +113,7 @@ class BodyParser:
     def _finish(self, head_line: int) -> PtxFunction:
         for label, offset in self._branches:
             if label not in self._labels:
-                raise self._text.make_error(f"no label {label} is in this function", offset, hint=_CLOSE_HINT)
+                raise self._text.make_error(f"no label {label} is in this function", offset, hint=_LABEL_HINT)
         return self._head.make_function(
             head_line,
             statements=tuple(self._statements),
@@ -124,14 +126,10 @@ class BodyParser:
         if self._scope.depth >= MAX_SCOPES:
             raise self._text.make_error(f"blocks nested deeper than {MAX_SCOPES}", match.start(_BRACE))
         self._scope = Scope(self._names, self._scope)
-        depth = 0
-        for item in _ITEM.finditer(self._text.stripped, match.end()):
-            if item[_BRACE]:
-                depth += 1 if item[_BRACE] == "{" else -1
-            elif item[_LABEL] and depth == 0:
-                self._scope.declare_label(item[_LABEL])
-            if depth < 0 or item[_OTHER]:
-                return
+        if self._block_labels is None:
+            self._block_labels = _find_block_labels(self._text.stripped, match.start(_BRACE))
+        for label in self._block_labels.get(match.start(_BRACE), ()):
+            self._scope.declare_label(label)
 
     def _add_label(self, match: re.Match[str]) -> None:
         self._statements.append(PtxLabel(self._define_label(match), self._line))
@@ -231,7 +229,7 @@ class BodyParser:
             self._warn_directive(name, match.start(17) - 1)
 
     def _warn_directive(self, name: str, offset: int) -> None:
-        self._diagnostics.add_directive(name, partial(self._text.locate, offset, len(name) + 1))
+        self._diagnostics.add_directive(f".{name}", partial(self._text.locate, offset, len(name) + 1))
 
     def _declare(self, start: int, end: int) -> None:
         part = self._text.stripped[start:end]
@@ -257,7 +255,27 @@ class BodyParser:
         raise self._text.make_error("the file ends inside a function", match.start(_END), hint=_CLOSE_HINT)
 
     def _fail_at_character(self, match: re.Match[str]) -> None:
-        raise self._text.make_error("this is not a statement of PTX", match.start(_OTHER))
+        character, offset = match[_OTHER], match.start(_OTHER)
+        if character.isalpha() or character == "@":
+            raise self._text.make_error("an instruction without its `;`", offset, hint=_CLOSE_HINT)
+        raise self._text.make_error("this is not a statement of PTX", offset)
+
+
+def _find_block_labels(text: str, start: int) -> dict[int, list[str]]:
+    """Return the labels of each block by its offset; the first one of the function begins at `start`."""
+    found: dict[int, list[str]] = {}
+    open_blocks: list[list[str]] = [[]]
+    for item in _ITEM.finditer(text, start):
+        if item[_BRACE] == "{":
+            labels = found[item.start(_BRACE)] = []
+            open_blocks.append(labels)
+        elif item[_BRACE] or item[_OTHER]:
+            open_blocks.pop()
+            if not open_blocks or item[_OTHER]:
+                break
+        elif item[_LABEL]:
+            open_blocks[-1].append(item[_LABEL])
+    return found
 
 
 def _join_opcode(opcode: str, rest: str) -> tuple[str, str]:

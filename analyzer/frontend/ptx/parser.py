@@ -144,7 +144,7 @@ class _ModuleParser:
 
     def _skip_unknown(self, name: str, start: int) -> int:
         """Skip a directive that is not known: its line, and a block that begins there."""
-        self._warn(name, start)
+        self._warn(f".{name}", start)
         stripped = self._text.stripped
         end = stripped.find("\n", start)
         end = len(stripped) if end < 0 else end
@@ -156,14 +156,14 @@ class _ModuleParser:
         return end
 
     def _warn(self, name: str, offset: int) -> None:
-        self._diagnostics.add_directive(name, partial(self._text.locate, offset, len(name) + 1))
+        self._diagnostics.add_directive(name, partial(self._text.locate, offset, len(name)))
 
     def _parse_declaration(self, start: int) -> int:
         text = self._text
         end = self._expect(_HEAD_END, start, "").end()
         if not _KIND.search(text.stripped, start, end):
             return self._parse_variables(start)
-        head = read_head(text, start, end, self._warn)
+        head = read_head(text, start, end, lambda name, offset: self._warn(f".{name}", offset))
         line = self._count_lines(start)
         mark = text.stripped[end : end + 1]
         if mark == "{":

@@ -46,14 +46,16 @@ class FunctionNames:
 
     def __init__(self) -> None:
         self.taken: set[str] = set()
+        self._suffixes: dict[str, int] = {}  # last one given to each name
         self.register_types: dict[str, str] = {}
         self.unknown_registers: list[str] = []  # neither declared nor a special register of PTX
 
     def take(self, name: str, *, is_new: bool = True) -> str:
         """Return a name that is unique in the function; `name` itself if it is free."""
-        unique, number = name, 0
+        unique = name
         while unique in self.taken or not is_new:
-            is_new, number = True, number + 1
+            is_new = True
+            self._suffixes[name] = number = self._suffixes.get(name, 0) + 1
             unique = f"{name}${number}"
         self.taken.add(unique)
         return unique
@@ -66,7 +68,7 @@ class Scope(dict[str, PtxOperand]):
         super().__init__()
         self.names = names
         self.parent = parent
-        self.depth: int = parent.depth + 1 if parent else 0
+        self.depth: int = 0 if parent is None else parent.depth + 1
         self.registers: dict[str, RegisterType] = {}
         self.ranges: dict[str, tuple[int, RegisterType]] = {}  # `%r<237>`: prefix to count and type
         self.symbols: dict[str, str] = {}  # variables and labels that are declared here, to unique names

@@ -37,6 +37,13 @@ _WORD = re.compile(
 )
 _OPERATOR = re.compile(r"[-+*/%!~?|&^<>=(]")
 
+_RULE_NAMES = {
+    "operands": "an operand",
+    "call_operands": "an operand of a call",
+    "declaration": "a declaration",
+    "attributes": "an attribute",
+}
+
 Words = Sequence[Any]  # operands that single words stand for
 Maker = Callable[[Words], Any]
 Node = Tree[Token]
@@ -91,7 +98,7 @@ def parse_by_grammar(rule: str, text: str) -> Node:
         offset = getattr(error, "pos_in_stream", None)
         if offset is None or offset < 0 or getattr(token, "type", "") == "$END":
             offset = len(text.rstrip())
-        raise PtxSyntaxError("this is not PTX", offset=offset) from None
+        raise PtxSyntaxError(f"this is not {_RULE_NAMES[rule]} of PTX", offset=offset) from None
 
 
 def check_nesting(text: str) -> None:

@@ -35,6 +35,7 @@ _MAX_KEPT = 1 << 14
 _LONG_TEXT = 4096  # longer ones are not kept
 _MAX_DIGITS = 80
 _MAX_DENSE_VALUES = 1 << 20
+_SPACED = {",": ", ", "->": " -> ", "=": " = ", ":": ": ", "*": " * "}
 _WIDTH = re.compile(r"[0-9]{1,4}")
 _SPECIAL_SCALARS = {"index", "bf16", "tf32"}
 _DIALECTS = (("triton_nvidia_gpu.", "ttng."), ("triton_gpu.", "ttg."))  # names until Triton 3.1
@@ -356,9 +357,9 @@ def _format_tokens(tree: Any) -> str:
     if tree.data in ("shaped", "pointer", "named_type"):
         return format_type(_build_type(tree))
     text = ""
-    for token in tree.scan_values(lambda _: True):
-        word = str(token)
-        if text and (text[-1].isalnum() or text[-1] in "_,") and (word[0].isalnum() or word[0] in '!#"_'):
+    for token in tree.scan_values(lambda token: token is not None):
+        word = _SPACED.get(str(token), str(token))
+        if text and (text[-1].isalnum() or text[-1] == "_") and (word[0].isalnum() or word[0] in '!#"_'):
             text += " "
         text += word
     return text
