@@ -38,7 +38,12 @@ _MAX_DENSE_VALUES = 1 << 20
 _SPACED = {",": ", ", "->": " -> ", "=": " = ", ":": ": ", "*": " * "}
 _WIDTH = re.compile(r"[0-9]{1,4}")
 _SPECIAL_SCALARS = {"index", "bf16", "tf32"}
-_DIALECTS = (("triton_nvidia_gpu.", "ttng."), ("triton_gpu.", "ttg."))  # names until Triton 3.1
+_DIALECTS = (  # names until Triton 3.1
+    ("triton_nvidia_gpu.dot_async", "ttng.warp_group_dot"),
+    ("triton_nvidia_gpu.dot_wait", "ttng.warp_group_dot_wait"),
+    ("triton_nvidia_gpu.", "ttng."),
+    ("triton_gpu.", "ttg."),
+)
 _LAYOUT_KINDS = {
     "shared": "swizzled_shared",
     "tensor_memory_encoding": "tensor_memory",
@@ -49,6 +54,8 @@ _LAYOUT_KINDS = {
 
 def normalize_name(name: str) -> str:
     """Return a name with the dialect's present name: `triton_gpu.local_alloc` is `ttg.local_alloc`."""
+    if not name.startswith("triton_"):
+        return name
     for old, new in _DIALECTS:
         if name.startswith(old):
             return new + name[len(old) :]
