@@ -3,8 +3,8 @@
     python bench/triton_parse.py                      files of traces/levels
     python bench/triton_parse.py FOLDER [--ptxas 20]  all .ttir and .ttgir below; ptxas for 20 of the kernels
 
-One thread. Each file is read once, as for a cache folder; `cold` is the first file, with the grammar to load. A
-byte is one of what each reads: of Triton IR here, of PTX there.
+One thread. Each file is read once, as for a cache folder; `cold` is the first file, with the grammar to load.
+A byte is one of what each reads: of Triton IR here, of PTX there.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def measure_parser(paths: list[Path]) -> tuple[float, Rate]:
 
 
 def measure_ptxas(paths: list[Path]) -> Rate:
-    """Return the rate at which ptxas compiles PTX for the target that it names; processor time, not elapsed."""
+    """Return the rate at which ptxas compiles PTX for the target that it names; processor time."""
     n_bytes = 0
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     for path in paths:

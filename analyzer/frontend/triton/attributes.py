@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 _MAX_KEPT = 1 << 14
 _LONG_TEXT = 4096  # longer ones are not kept
 _MAX_DIGITS = 80
+_MAX_CHARS = 1 << 19  # outside of strings
 _MAX_DENSE_VALUES = 1 << 20
 _SPACED = {",": ", ", "->": " -> ", "=": " = ", ":": ": ", "*": " * "}
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"')
 _WIDTH = re.compile(r"[0-9]{1,4}")
 _SPECIAL_SCALARS = {"index", "bf16", "tf32"}
 _DIALECTS = (  # names until Triton 3.1
@@ -107,6 +109,8 @@ def is_scalar_name(text: str) -> bool:
 def _parse(text: str, start: str) -> "Tree[Token]":
     from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
+    if len(text) > _MAX_CHARS and len(_STRING.sub("", text)) > _MAX_CHARS:
+        raise TritonSyntaxError(f"this {start} is longer than {_MAX_CHARS} characters", piece=text)
     check_nesting(text)
     try:
         tree = load_parser("triton").parse(text, start=start)
