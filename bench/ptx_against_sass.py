@@ -31,7 +31,14 @@ from analyzer.text.errors import ToolError
 ROOT = Path(__file__).resolve().parent.parent
 MEASUREMENTS = ROOT / "traces" / "h100" / "measurements.jsonl.xz"
 CUDA_NAMES = ("report16", "exactness", "atomics", "generic", "specialized", "pipelines", "textures")
-FIELDS = ("mma_fma", "global_loaded_bytes", "global_stored_bytes", "shared_bytes", "barriers", "xu_operations")
+FIELDS = (
+    "mma_fma",
+    "global_loaded_bytes",
+    "global_stored_bytes",
+    "shared_bytes",
+    "barriers",
+    "xu_operations",
+)
 
 
 def compare_kernels(ptx: LoadedKernel, sass: LoadedKernel, launch: Launch) -> dict[str, object]:
