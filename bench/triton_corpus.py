@@ -1,13 +1,13 @@
 """Make a corpus of Triton kernels of public packages: fetched with pip, compiled with no GPU, not shipped.
 
-    python bench/triton_corpus.py fetch /tmp/corpus45                       # wheels to dl/, their Python to src/
-    python bench/triton_corpus.py environment /tmp/corpus45 3.6.0           # env-3.6.0/ with that Triton
+    python bench/triton_corpus.py fetch /tmp/corpus45                # wheels to dl/, their Python to src/
+    python bench/triton_corpus.py environment /tmp/corpus45 3.6.0    # env-3.6.0/
     python bench/triton_corpus.py compile /tmp/corpus45 3.6.0 --arch 90 100 --packages liger fla
     python bench/triton_corpus.py list /tmp/corpus45
 
-Kernel K of package P compiled by Triton V for sm_A lies in triton-V/P/K/sm_A/: NAME.ttir, NAME.ttgir, NAME.ptx,
-NAME.cubin, NAME.json as Triton writes them, and launch.json: grid and arguments as the package launches it.
-K_v2 is another specialization of it. cache/V/sm_A/ is Triton's cache folder of the same run.
+Kernel K of package P compiled by Triton V for sm_A lies in triton-V/P/K/sm_A/: NAME.ttir, NAME.ttgir,
+NAME.ptx, NAME.cubin, NAME.json as Triton writes them, and launch.json: grid and arguments as the package
+launches it. K_v2 is another specialization of it. cache/V/sm_A/ is Triton's cache folder of the same run.
 The torch of the environment is that of the project's development environment (--torch names another).
 
 How the kernels are called stands in `triton_recipes.py`; how they are compiled, in `triton_recorder.py`.
