@@ -21,6 +21,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from tempfile import NamedTemporaryFile
 
 import numpy as np
@@ -52,7 +53,9 @@ _BASE_ADDRESS = 1 << 32  # so that no branch leads below 0
 _UNSHOWN_CONTROL_BITS = ((1 << 17) - 1) << 41
 _LINE = re.compile(rb"^[ \t]*/\*([0-9a-f]+)\*/[ \t]+([^;\n]*);", re.M)
 _MNEMONIC = re.compile(rb"(?:@!?U?P\w+[ \t]+)?([A-Z][A-Z0-9]*)")
-_PLACED_NAMES = frozenset({b"BRA", b"BSSY", b"CALL", b"RET", b"JMP", b"BRX", b"JMX", b"BRXU", b"JMXU", b"LEPC"})
+_PLACED_NAMES = frozenset(
+    {b"BRA", b"BSSY", b"CALL", b"RET", b"JMP", b"BRX", b"JMX", b"BRXU", b"JMXU", b"LEPC"}
+)
 _PLACED = re.compile(
     rb"((?:@!?U?P\w+ +)?(?:BRA(?:\.U|\.DIV|\.CONV)?|BSSY(?:\.RECONVERGENT|\.RELIABLE)?|CALL\.REL\.NOINC|"
     rb"RET\.REL\.NODEC) (?:[^`]*[ ,])?)(0x[0-9a-f]+)"
@@ -70,7 +73,7 @@ class _Code(Struct, frozen=True, eq=False):
     words: NDArray[np.uint64]  # [n, 2], lower and upper word of each instruction
     symbols: Mapping[int, str]  # functions by their offset
     info: CubinInfo
-    lines: LineTable | None
+    elf: CubinElf
 
 
 class _Encodings(Struct, frozen=True, eq=False):
@@ -82,14 +85,22 @@ class _Encodings(Struct, frozen=True, eq=False):
     refused: frozenset[int]  # that cannot be moved
 
 
+def _do_nothing() -> None:
+    """Do nothing."""
+
+
 def read_cubins(
-    paths: Sequence[str], read_alone: Callable[[str], Module], jobs: int = 1
+    paths: Sequence[str],
+    read_alone: Callable[[str], Module],
+    jobs: int = 1,
+    meanwhile: Callable[[], None] = _do_nothing,
 ) -> dict[str, tuple[Module, CubinInfo]]:
     """Return the code and the tables of cubins by path, of those that can be read together.
 
     Their kernels share one table of forms; what the tables say is not yet in them.
     read_alone: reads the code of one file by nvdisasm.
     jobs: runs of nvdisasm at a time.
+    meanwhile: called once while they run.
     """
     disassembler = find_tool("nvdisasm")
     if disassembler is None or len(paths) < MIN_FILES:
@@ -109,12 +120,15 @@ def read_cubins(
             continue
         example = _read_example(codes[0].path, read_alone)
         if example is not None:
-            built += _build_kernels(codes, example, interner, disassembler, jobs)
+            printing = _Printing(codes, example.arch, disassembler, jobs)
+            meanwhile()
+            meanwhile = _do_nothing
+            built += _build_kernels(codes, example, interner, printing)
     table = FormTable(
         texts=tuple(interner.texts),
         opcode_ids=np.array(interner.opcode_ids, dtype=np.int32),
         opcodes=tuple(interner.opcodes),
-        decode=decoder.decode,
+        decode=decoder.decode_printed,
     )
     return {
         code.path: (_make_module(code, replace(kernel, form_table=table)), code.info)
@@ -136,7 +150,6 @@ def _read_code(path: str) -> _Code | None:
         name, raw = section.find_kernel_name(".text."), elf.read_section(section)
         if not raw or len(raw) % INSTRUCTION_BYTES or not _SYMBOL_NAME.fullmatch(name):
             return None
-        lines = read_line_tables(elf, SOURCE_SECTION).get(name)
         return _Code(
             path=path,
             name=name,
@@ -144,7 +157,7 @@ def _read_code(path: str) -> _Code | None:
             words=np.frombuffer(raw, dtype="<u8").reshape(-1, 2),
             symbols=_list_functions(elf, texts[0]),
             info=parse_cubin(data),
-            lines=lines,
+            elf=elf,
         )
     except (OSError, InputError, DamagedElfError):
         return None
@@ -177,12 +190,11 @@ def _read_example(path: str, read_alone: Callable[[str], Module]) -> Kernel | No
 
 
 def _build_kernels(
-    codes: Sequence[_Code], example: Kernel, interner: TextInterner, tool: CudaTool, jobs: int
+    codes: Sequence[_Code], example: Kernel, interner: TextInterner, printing: "_Printing"
 ) -> Iterator[tuple[_Code, Kernel]]:
     """Yield the kernels of one kind; none where the example comes out otherwise."""
-    words = np.concatenate([code.words for code in codes])
-    distinct, places = _find_distinct(words)
-    encodings = _print_encodings(distinct, tool, example.arch, jobs)
+    source_lines = [_find_source_lines(code) for code in codes]  # while nvdisasm runs
+    encodings, places = printing.collect(), printing.places
     if encodings is None:
         return
     try:
@@ -194,6 +206,9 @@ def _build_kernels(
     for number, code in enumerate(codes):
         stop = start + len(code.words)
         kernel = _build_kernel(code, example, places[start:stop], ids, encodings, interner)
+        if kernel is not None:
+            line_ids, lines = source_lines[number]
+            kernel = replace(kernel, source_line_ids=line_ids, source_lines=lines)
         start = stop
         if number == 0 and (kernel is None or not _is_same(kernel, interner, example)):
             return
@@ -225,12 +240,29 @@ def _find_distinct(words: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArr
     return words[order[is_new]], places
 
 
-def _print_encodings(distinct: NDArray[np.uint64], tool: CudaTool, arch: str, jobs: int) -> _Encodings | None:
-    """Return the texts of encodings; None where nvdisasm does not print one for each."""
-    n_runs = max(1, min(len(distinct) // 1000, max(jobs, -(-len(distinct) // _ENCODINGS_PER_RUN))))
-    parts = np.array_split(distinct, n_runs)
-    with ThreadPoolExecutor(max(1, min(jobs, n_runs))) as pool:
-        printed = list(pool.map(lambda part: _print_part(part, tool, arch), parts))
+class _Printing:
+    """Runs of nvdisasm that print the distinct instructions of some cubins, begun but not awaited.
+
+    places: [n], the place of each instruction of the cubins among the distinct ones.
+    """
+
+    def __init__(self, codes: Sequence[_Code], arch: str, tool: CudaTool, jobs: int) -> None:
+        distinct, self.places = _find_distinct(np.concatenate([code.words for code in codes]))
+        n_runs = max(1, min(len(distinct) // 1000, max(jobs, -(-len(distinct) // _ENCODINGS_PER_RUN))))
+        self._pool = ThreadPoolExecutor(max(1, min(jobs, n_runs)))
+        parts = np.array_split(distinct, n_runs)
+        self._runs = [self._pool.submit(_print_part, part, tool, arch) for part in parts]
+
+    def collect(self) -> _Encodings | None:
+        """Wait for the runs; return the texts, None where nvdisasm does not print one for each."""
+        try:
+            return _join_printed([run.result() for run in self._runs])
+        finally:
+            self._pool.shutdown(cancel_futures=True)
+
+
+def _join_printed(printed: Sequence[list[bytes] | None]) -> _Encodings | None:
+    """Return the texts of all runs, and which of them depend on their place."""
     texts: list[bytes] = []
     distances: dict[int, tuple[bytes, int]] = {}
     refused: set[int] = set()
@@ -275,7 +307,7 @@ def _intern_texts(encodings: _Encodings, interner: TextInterner) -> IdArray:
     """Return the id of each text, -1 for one that depends on its place."""
     moved = encodings.distances.keys() | encodings.refused
     return np.array(
-        [-1 if index in moved else interner[text] for index, text in enumerate(encodings.texts)],
+        [-1 if index in moved else interner.add_printed(text) for index, text in enumerate(encodings.texts)],
         dtype=np.int32,
     )
 
@@ -301,8 +333,7 @@ def _build_kernel(
         if not 0 <= target <= len(code.words) * INSTRUCTION_BYTES:
             return None
         label = labels.setdefault(target, f".L_x_{len(labels) - len(code.symbols)}")
-        text_ids[row] = interner[head + b"`(" + label.encode() + b")"]
-    source_line_ids, source_lines = _find_source_lines(code)
+        text_ids[row] = interner.add_printed(head + b"`(" + label.encode() + b")")
     return Kernel(
         name=code.name,
         arch=example.arch,
@@ -312,14 +343,14 @@ def _build_kernel(
         control_words=code.words[:, 1].astype(np.uint64),
         line=_TEXT_LINE,
         labels=tuple((name, offset) for offset, name in sorted(labels.items())),
-        source_line_ids=source_line_ids,
-        source_lines=source_lines,
     )
 
 
 def _find_source_lines(code: _Code) -> tuple[IdArray | None, tuple[SourceLine, ...]]:
     """Return the source line of each row as nvdisasm prints it; None where the cubin has none."""
-    table = code.lines
+    table = None
+    with suppress(DamagedElfError):
+        table = read_line_tables(code.elf, SOURCE_SECTION).get(code.name)
     if table is None or not len(table.addresses):
         return None, ()
     rows = table.find_rows(np.arange(len(code.words), dtype=np.int64) * INSTRUCTION_BYTES)
@@ -358,4 +389,3 @@ def _make_module(code: _Code, kernel: Kernel) -> Module:
         kernels=(kernel,),
         form_table=kernel.form_table,
     )
-

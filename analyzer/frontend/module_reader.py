@@ -89,7 +89,7 @@ def read_module(
         module = add_kernel_metadata(module, find_metadata)
     if usage:
         module = _add_resources(module, lambda kernel: find_arch_entry(usage, kernel.arch, kernel.name))
-    return _finalize_module(module, path)
+    return _finalize_module(module, _read_sibling_triton_metadata(path))
 
 
 def read_modules(
@@ -113,20 +113,28 @@ def read_modules(
 
     cubins = [path for path in paths if path.endswith(_CUBIN_SUFFIX)]
     is_plain = not arch and usage_path is None
-    together = read_cubins(cubins, read_alone, jobs) if is_plain and len(cubins) >= MIN_FILES else {}
+    metadata: dict[str, TritonMetadata | None] = {}
+
+    def read_metadata() -> None:
+        metadata.update((path, _read_sibling_triton_metadata(path)) for path in cubins)
+
+    if is_plain and len(cubins) >= MIN_FILES:
+        together = read_cubins(cubins, read_alone, jobs, read_metadata)
+    else:
+        together = {}
     for path in paths:
         try:
             if path in together:
                 module = _add_cubin_info(*together[path])
-                yield path, _finalize_module(replace(module, path=_make_display_path(path)), path)
+                module = replace(module, path=_make_display_path(path))
+                yield path, _finalize_module(module, metadata[path])
             else:
                 yield path, read_module(path, usage_path=usage_path, arch=arch, ptx=ptx)
         except (InputError, ToolError) as error:
             yield path, error
 
 
-def _finalize_module(module: Module, path: str) -> Module:
-    metadata = _read_sibling_triton_metadata(path)
+def _finalize_module(module: Module, metadata: TritonMetadata | None) -> Module:
     return replace(module, kernels=tuple(_finalize_kernel(kernel, metadata) for kernel in module.kernels))
 
 
