@@ -417,7 +417,10 @@ class LoweringContext:
     def begin(self, instruction: PtxInstruction) -> None:
         """Begin to lower an instruction: its guard and its line hold for what is emitted."""
         self.current, self.guard = instruction, None
-        if instruction.guard is not None:
+        if instruction.guard is not None and instruction.guard.register not in self.predicates:
+            self.note_unknown(instruction)  # its guard is no predicate
+            self.guard = self._make_unknown()
+        elif instruction.guard is not None:
             guard = self.read_predicate(PtxRegister(instruction.guard.register, instruction.guard.is_negated))
             if isinstance(guard, PredicateRef):
                 self.guard = guard
@@ -498,6 +501,12 @@ class LoweringContext:
         ):
             return
         self.emit("MOV", replace(destination, n_words=1), source)
+
+    def _make_unknown(self) -> PredicateRef:
+        word, bit = self.make_temporary(), self.make_predicate()
+        self.emit("PTX_UNKNOWN", word, has_effect=True)
+        self.emit("ISETP.NE.U32.AND", bit, TRUE, word, ZERO, TRUE, n_defs=2)
+        return bit
 
     def _make_false(self) -> PredicateRef:
         bit = self.make_predicate()
