@@ -165,7 +165,7 @@ def lower_instruction(ctx: LoweringContext, instruction: PtxInstruction) -> None
     except (UnsupportedPtxError, KeyError, IndexError, ValueError, StopIteration, AttributeError, TypeError):
         del ctx.out[n_before:]
         _make_results_unknown(ctx, instruction)
-    ctx.note_definitions(instruction)
+    ctx.finish(instruction)
 
 
 def _find_lowering(instruction: PtxInstruction) -> Lowering:
