@@ -4,12 +4,12 @@
     python bench/frontends.py speed /tmp/corpus45 --count 40 # time per byte beside ptxas on the same kernels
     python bench/frontends.py fuzz /tmp/corpus45 --count 300 --mutants 20 --seed 1
 
-`read` lists files that are refused, with their message, and unknown operations by name. `speed` takes kernels
-for which a PTX file is there, compiles it with ptxas, and reads the PTX and the TTGIR beside it, each in a fork that
-has read no kernel before: processor time, the best of three. `fuzz` reads mutants of files (bytes flipped, lines deleted,
-doubled or swapped, tokens swapped, the end cut off): a parser may refuse with an `InputError`, nothing else,
-and must be done in the time limit. `--command` starts `warplens analyze` on each mutant and looks at its exit code.
-Mutant N of a file and a seed is always the same.
+`read` lists files that are refused, with their message, and unknown operations by name. `speed` takes
+kernels for which a PTX file is there, compiles it with ptxas, and reads the PTX and the TTGIR beside it, each in
+a fork that has read no kernel before: processor time, the best of three. `fuzz` reads mutants of files (bytes
+flipped, lines deleted, doubled or swapped, tokens swapped, the end cut off): a parser may refuse with an
+`InputError`, nothing else, and must be done in the time limit. `--command` starts `warplens analyze` on each
+mutant and looks at its exit code. Mutant N of a file and a seed is always the same.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def find_files(roots: Sequence[Path]) -> list[Path]:
 
 
 def read_all(roots: Sequence[Path]) -> int:
-    """Read every file; print refusals, warnings, unknown operations and the speed; return how many are refused."""
+    """Read every file; print refusals, warnings, unknown operations and the speed; return the refusals."""
     counts: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
     warnings: Counter[str] = Counter()
@@ -97,7 +97,8 @@ def read_all(roots: Sequence[Path]) -> int:
         speed = sizes[suffix] / max(seconds[suffix], 1e-9) / 1e6
         print(f"{suffix}: {n_files} files, {sizes[suffix] / 1e6:.1f} MB, {speed:.2f} MB/s")
     print(
-        f"refused: {n_refused}; warnings: {dict(warnings) or 'none'}; unknown operations: {dict(unknown) or 'none'}"
+        f"refused: {n_refused}; warnings: {dict(warnings) or 'none'};"
+        f" unknown operations: {dict(unknown) or 'none'}"
     )
     return n_refused
 
@@ -150,7 +151,8 @@ def _print_speed(n_compared: int, totals: dict[str, float]) -> None:
             continue
         first_us, again_us = (totals[f"{name} {kind}s"] / n_bytes * 1e6 for kind in ("", "again "))
         print(
-            f"{name}: {first_us:.2f} us per byte as the first file of a process, {first_us / ptxas_us:.2f} of ptxas;"
+            f"{name}: {first_us:.2f} us per byte as the first file of a process,"
+            f" {first_us / ptxas_us:.2f} of ptxas;"
             f" {again_us:.2f} where the shapes are known, {again_us / ptxas_us:.3f} of ptxas"
         )
     if totals["TTGIR bytes"]:
@@ -199,7 +201,7 @@ def _time_second(text: str, path: str) -> float:
 
 
 def _time_in_fork(measure: Callable[[str, str], float], text: str, path: str) -> float:
-    """Measure in a fork, so that this process stays one that has read nothing; the time comes back by a pipe."""
+    """Measure in a fork, so that this process stays one that has read nothing."""
     reading_end, writing_end = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,11 +1,13 @@
-"""Compare launches of Triton kernels at their levels: Triton IR, PTX and SASS, over a corpus of packages' kernels.
+"""Compare launches of Triton kernels at their levels: Triton IR, PTX and SASS, over a corpus of kernels.
 
     python bench/triton_corpus.py all /tmp/corpus45        # once: fetches packages, compiles their kernels
-    python bench/levels.py run /tmp/corpus45 -o levels.json --arch 90 --jobs 2
+    python bench/levels.py run /tmp/corpus45 -o levels.json --arch sm_90
+    python bench/levels.py show levels.json --different
     python bench/levels.py render levels.json > docs/levels.md
 
-`run` starts `warplens analyze CUBIN --levels` with the grid and the arguments that the package gave (launch.json
-beside each kernel), and keeps the `levels` of the report. Pointers are allocations of their own; tensors of whole numbers hold zeros.
+`run` starts `warplens analyze CUBIN --levels` with the grid and the arguments that the package gave
+(launch.json beside each kernel), and keeps the `levels` of the report. Pointers are allocations of their own;
+tensors of whole numbers hold zeros.
 """
 
 import argparse
@@ -129,7 +131,9 @@ def summarize(entries: Sequence[Mapping[str, Any]]) -> str:
 
 def main() -> None:
     """Run or print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="action", required=True)
     one = commands.add_parser("run")
     one.add_argument("corpus", type=Path)

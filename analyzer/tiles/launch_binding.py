@@ -42,9 +42,7 @@ def bind_launch(
         for ordinal, argument in enumerate(function.arguments)
     )
     contents = {
-        ordinal: found
-        for ordinal, value in given.items()
-        if (found := _read_contents(value)) is not None
+        ordinal: found for ordinal, value in given.items() if (found := _read_contents(value)) is not None
     }
     names = tuple(_name(function, ordinal) for ordinal in range(len(function.arguments)))
     return LaunchFacts(grid, _complete_descriptors(function, values), names, contents)
@@ -136,7 +134,8 @@ def _bind_descriptor(label: str, value: ArgumentValue | None) -> TileValue:
     if value is not None and not isinstance(value, TensorMap | Pointer | NullPointer):
         raise UsageError(f"argument {label} is a tensor descriptor, {value} is none")
     return Unknown(
-        f"the extents of descriptor {label} are not given", f"--arg {label}=tensormap:TYPE:EXTENTS:BOX gives them"
+        f"the extents of descriptor {label} are not given",
+        f"--arg {label}=tensormap:TYPE:EXTENTS:BOX gives them",
     )
 
 
@@ -164,5 +163,3 @@ def _read_contents(value: ArgumentValue) -> ArgumentContents | None:
         pattern = np.frombuffer(encode_fill_pattern(value), dtype=np.uint8)
         return ArgumentContents(pattern, is_uniform=True)
     return None
-
-

@@ -1,8 +1,9 @@
 """Choose rows of the configuration sweep, and compile their kernels with Triton again.
 
-Of each chosen shape the fastest configurations, some of the fastest fifth and others, all by a hash, so that
-a choice of the best can be judged. The cubins are not kept with the measurements. Compiled again they differ
-from the measured ones in their debug information, which holds paths; registers and spilled bytes are compared.
+Of each chosen shape the fastest configurations, some of the fastest fifth and others, all by a hash, so
+that a choice of the best can be judged. The cubins are not kept with the measurements.
+Compiled again they differ from the measured ones in their debug information, which holds paths, so that their
+SHA-1 is another; registers and spilled bytes of the first 60 are those that were measured.
 """
 
 import json
@@ -12,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from zlib import crc32
+
+from kernels.recipes import ROOT, TableError
 
 from groundtruth.records import (
     CODE,
@@ -23,7 +26,6 @@ from groundtruth.records import (
     unpack_code,
     write_array,
 )
-from kernels.recipes import ROOT, TableError
 
 KERNEL_SOURCES = ROOT.parent / "shared" / "groundtruth"
 TRITON_VERSION = "3.6.0"

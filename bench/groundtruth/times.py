@@ -1,4 +1,4 @@
-"""Validate predicted times of all kernels of traces/h100, and score them by kernel, by time and as a choice."""
+"""Validate predicted times of kernels of traces/h100; score them by kernel, by time and as a choice."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,13 +8,13 @@ from zlib import crc32
 
 import numpy as np
 from error_metrics import collect_times
-from groundtruth.launch_latency import fit_latencies
-from groundtruth.launch_table import COLD_SUFFIX, write_launches
-from groundtruth.records import MeasuredLaunch, read_empty_event_us
 
 import analyzer
 from analyzer.evaluation.error_metrics import compute_spearman, measure_errors
 from analyzer.report.validation_schema import CaseEntry
+from groundtruth.launch_latency import fit_latencies
+from groundtruth.launch_table import COLD_SUFFIX, write_launches
+from groundtruth.records import MeasuredLaunch, read_empty_event_us
 
 MODELS = ("sm", "hybrid", "warp", "roofline", "amali", "gcom", "mdm")
 N_TRITON, N_WAVETUNE, N_ALL_WAVETUNE = 100, 60, 300  # launches in a sample

@@ -2,11 +2,13 @@
 
 import random
 import struct
+import subprocess
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,6 +17,8 @@ from hypothesis import strategies as st
 from paths import CASES
 from ptx_printer import format_operand, format_ptx
 
+from analyzer.frontend.cubin_elf import CubinElf
+from analyzer.frontend.cuda_tools import find_tool
 from analyzer.frontend.grammar import build_parser
 from analyzer.frontend.ptx.constants import PtxSyntaxError, parse_number
 from analyzer.frontend.ptx.declarations import DeclarationReader
@@ -341,6 +345,54 @@ def test_integers_are_read_in_every_base(value: int) -> None:
 def test_any_text_is_a_number_or_an_error(text: str) -> None:
     with suppress(PtxSyntaxError):
         assert isinstance(parse_number(text), int | float)
+
+
+# What is read means what ptxas takes it for.
+
+PROGRAM = f"""{HEADER}
+.global .align 4 .u32 table[2][3] = {{{{1, 0x10}}, {{3, 1+2*3, ~0}}}};
+.global .u64 pointers[2] = {{table, generic(table)+8}};
+.visible .func (.param .b32 r) twice(.param .b32 a)
+{{ .reg .b32 t; ld.param.b32 t, [a]; add.s32 t, t, t; st.param.b32 [r], t; ret; }}
+.visible .entry k(.param .u64 .ptr .global .align 16 p, .param .u32 n) .maxntid 128
+{{
+  .reg .pred %p<4>; .reg .b32 %r<9>; .reg .b64 %rd<4>; .reg .v2 .f32 v;
+  .shared .align 16 .b8 smem[64];
+  ld.param.u64 %rd1, [p]; cvta.to.global.u64 %rd1, %rd1; ld.param.u32 %r1, [n];
+  mov.f32 v.x, 0f3F800000; mov.f32 v.y, -2.5; st.global.v2.f32 [%rd1+-8], v;
+  setp.lt.u32 %p1|%p2, %r1, 010;
+  {{ .reg .b32 t; mov.b32 t, smem; L: ld.volatile.shared.b32 %r2, [t+4]; @%p1 bra L; st.global.b32 [%rd1], %r2; }}
+  {{ .reg .b32 t, %r2; mov.b32 t, (1<<4)|3; L: add.s32 %r2, t, %r1; @!%p2 bra L; st.global.b32 [%rd1+4], %r2; }}
+  st.global.b32 [%rd1+12], %r2;
+  targets: .branchtargets A, B, A;
+  brx.idx %r1, targets;
+  A: ld.global.u64 %rd2, [pointers+8]; st.global.u64 [%rd1+16], %rd2;
+  B: {{ .param .b32 a; .param .b32 r; st.param.b32 [a], %r1; call.uni (r), twice, (a); ld.param.b32 %r4, [r]; }}
+  {{ .param .b32 a; .param .b32 r; st.param.b32 [a], 5; call.uni (r), twice, (a); ld.param.b32 %r5, [r]; }}
+  st.global.v2.b32 [%rd1+24], {{%r4, %r5}};
+  ret;
+}}
+"""
+
+
+def assemble(text: str, folder: Path) -> dict[str, bytes]:
+    """Sections of code and data that ptxas makes of a text."""
+    ptxas = find_tool("ptxas")
+    assert ptxas is not None
+    (folder / "k.ptx").write_text(text)
+    command = [str(ptxas.path), "-arch=sm_100a", "k.ptx", "-o", "k.cubin"]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    elf = CubinElf((folder / "k.cubin").read_bytes())
+    wanted = (".text", ".nv.global", ".nv.constant")
+    return {s.name: bytes(elf.read_section(s)) for s in elf.sections if s.name.startswith(wanted)}
+
+
+@pytest.mark.skipif(find_tool("ptxas") is None, reason="ptxas is not installed")
+def test_a_printed_program_assembles_to_the_same_code(tmp_path: Path) -> None:
+    module, diagnostics = parse_ptx(PROGRAM, "k.ptx")
+    assert not diagnostics
+    assert assemble(format_ptx(module), tmp_path) == assemble(PROGRAM, tmp_path)
 
 
 # Damage.

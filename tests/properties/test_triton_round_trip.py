@@ -260,7 +260,7 @@ def test_files_in_pretty_form_read_as_in_generic_form(path: Path) -> None:
 
 @st.composite
 def damaged(draw: st.DrawFn) -> str:
-    text = draw(st.sampled_from(FILES)).read_text()
+    text: str = draw(st.sampled_from(FILES)).read_text()
     for _ in range(draw(st.integers(1, 4))):
         place = draw(st.integers(0, len(text)))
         length = draw(st.integers(1, 80))
@@ -273,13 +273,13 @@ def damaged(draw: st.DrawFn) -> str:
                 text = text[:place] + text[place : place + length] + text[place:]
             case "odd":
                 odd = draw(
-                    st.sampled_from(list('(){}[]<>"%#!@^:,=-*\\\n\0é/') + ["{}", "({", "%a:9999", "0x"])
+                    st.sampled_from([*'(){}[]<>"%#!@^:,=-*\\\n\0é/', "{}", "({", "%a:9999", "0x"])
                 )
                 text = text[:place] + odd + text[place:]
             case "drop line":
-                text = "\n".join(lines[:line] + lines[line + 1 :])
+                text = "\n".join([*lines[:line], *lines[line + 1 :]])
             case "repeat line":
-                text = "\n".join(lines[:line] + lines[line:][:1] * 2 + lines[line + 1 :])
+                text = "\n".join([*lines[:line], lines[line], *lines[line:]])
             case _:
                 text = text[:place]
     return text

@@ -206,12 +206,11 @@ def test_grouped_gemm_shares_tiles_of_all_groups() -> None:
     steps = [ceil(k / 32) for _, _, k in groups]
     assert tasks.total[Quantity.MMA_FMA] == 32**3 * sum(a * b for a, b in zip(tiles, steps, strict=True))
     assert tasks.total[Quantity.BYTES_STORED] == sum(m * n * 2 for m, n, _ in groups)
-    loaded = sum(
-        ceil(n / 32) * m * k * 2 + ceil(m / 32) * n * k * 2 for m, n, k in groups
-    )
+    loaded = sum(ceil(n / 32) * m * k * 2 + ceil(m / 32) * n * k * 2 for m, n, k in groups)
     scalars = sum(
-        each.amounts[Quantity.BYTES_LOADED] for each in tasks.operations if each.operation.name == "tt.load"
-        and each.work.elements == 1
+        each.amounts[Quantity.BYTES_LOADED]
+        for each in tasks.operations
+        if each.operation.name == "tt.load" and each.work.elements == 1
     )
     assert tasks.total[Quantity.BYTES_LOADED] == loaded + scalars
     assert tasks.class_of_program.shape == (programs,)

@@ -49,9 +49,7 @@ def test_blocked_layout_holds_each_element_so_often(
     for thread in product(*(range(lanes[axis] * warps[axis]) for axis in (0, 1))):
         for register in product(*(range(per_thread[axis]) for axis in (0, 1))):
             # Elements beyond the tile wrap around to its beginning.
-            place = tuple(
-                (thread[axis] * per_thread[axis] + register[axis]) % shape[axis] for axis in (0, 1)
-            )
+            place = tuple((thread[axis] * per_thread[axis] + register[axis]) % shape[axis] for axis in (0, 1))
             holders.setdefault(place, set()).add(thread)  # type: ignore[arg-type]
     expected = {len(threads) for threads in holders.values()}
     tile = TensorType(shape, ScalarType("f32"), layout)

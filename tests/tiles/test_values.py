@@ -97,7 +97,8 @@ def test_comparisons_and_counts_are_numpys(a: TileInteger, b: TileInteger, relat
 @settings(max_examples=60, deadline=None)
 def test_conjunctions_and_choices_are_numpys(a: TileInteger, b: TileInteger, c: TileInteger) -> None:
     first, second = compare(Relation.SLT, a, b, 32), compare(Relation.SGE, c, a, 32)
-    assert first is not None and second is not None
+    assert first is not None
+    assert second is not None
     expected = (expand(a) < expand(b)) & (expand(c) >= expand(a))
     both = conjoin(first, second)
     assert (expand_mask(both) == expected).all()
@@ -110,7 +111,8 @@ def test_affine_edge_is_an_interval_of_any_number_of_programs() -> None:
     programs = np.arange(1_000_000, dtype=np.int64)
     places = add(make_range(0, 4096), TileInteger((), programs * 4096))
     inside = compare(Relation.SLT, places, TileInteger((4096,), np.array([10_000])), 64)
-    assert inside is not None and not inside.parts
+    assert inside is not None
+    assert not inside.parts
     assert count_true(inside)[:4].tolist() == [4096, 4096, 1808, 0]
 
 

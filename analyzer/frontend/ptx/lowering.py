@@ -9,8 +9,8 @@
     mad.wide.s32 %rd2, %r1, 4, %rd1    IMAD.WIDE R2, R4, 0x4, R6
     ld.global.f32 %f1, [%rd2]          LDG.E R5, [R2.64]
 
-There are no control words, since nothing schedules the code: the demand package assumes them. Parameters stand
-where ptxas puts them in constant bank 0, so that arguments are bound as for a cubin.
+There are no control words, since nothing schedules the code: the demand package assumes them. Parameters
+stand where ptxas puts them in constant bank 0, so that arguments are bound as for a cubin.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -170,13 +170,9 @@ class _ModuleBuilder:
         found = [Diagnostic(Severity.NOTE, "virtual", note) for note in sorted(self.notes)]
         if self.unknown:
             names = ", ".join(sorted(self.unknown)[:6]) + (" and more" if len(self.unknown) > 6 else "")
-            found.append(
-                Diagnostic(
-                    Severity.WARNING,
-                    "unknown-ptx",
-                    f"{len(self.unknown)} PTX instructions have no lowering, their results are unknown: {names}",
-                )
-            )
+            count = len(self.unknown)
+            message = f"{count} kinds of PTX instructions are not known, nor are their results: {names}"
+            found.append(Diagnostic(Severity.WARNING, "unknown-ptx", message))
         return tuple(found)
 
     def _lower(self, function: PtxFunction) -> _LoweredFunction:
@@ -346,9 +342,9 @@ def _find_constants(ctx: LoweringContext) -> None:
         if not isinstance(target, PtxRegister) or len(statement.operands) < 2 or counts.get(target.name) != 1:
             continue
         if statement.name == "mov" and target.name in ctx.predicates:
-            value = statement.operands[1]
-            if isinstance(value, PtxImmediate):
-                ctx.predicate_constants[target.name] = bool(value.value)
+            source = statement.operands[1]
+            if isinstance(source, PtxImmediate):
+                ctx.predicate_constants[target.name] = bool(source.value)
             continue
         value = _find_constant_value(ctx, statement)
         if value is not None and ctx.count_words(target.name) in (1, 2):
@@ -456,9 +452,8 @@ class _BlockEmitter:
             self.ctx.guard = guard
         if block.end is not None:
             self._emit_end(index, block.end, block.taken)
-        if block.falls_through and index + 1 != following:
-            self._emit_exit()
-        elif not block.falls_through and block.end is None:
+        is_cut = not block.falls_through and block.end is None
+        if is_cut or (block.falls_through and index + 1 != following):
             self._emit_exit()
 
     def _emit_exit(self) -> None:
@@ -472,11 +467,8 @@ class _BlockEmitter:
                 self.ctx.emit("BPT.TRAP", "0x1", n_defs=0)
             self.ctx.emit("EXIT", n_defs=0)
         elif end.name == "brx":
-            self._emit_table(index, end, taken)
-        elif not taken:
-            self.ctx.note_unknown(end)
-            self.ctx.emit("EXIT", n_defs=0)
-        elif guard is not None and self._is_exit(index, taken[0]):
+            self._emit_table(index, end)
+        elif not taken or (guard is not None and self._is_exit(index, taken[0])):
             self.ctx.emit("EXIT", n_defs=0)
         else:
             self._emit_branch(index, taken[0])
@@ -490,7 +482,7 @@ class _BlockEmitter:
     def _emit_branch(self, index: int, target: int) -> None:
         self.ctx.emit("BRA", f"@{index}@{target}", n_defs=0)
 
-    def _emit_table(self, index: int, end: PtxInstruction, taken: list[int]) -> None:
+    def _emit_table(self, index: int, end: PtxInstruction) -> None:
         """Emit an indexed branch as a chain of compares."""
         from analyzer.frontend.ptx.control_flow import find_branch_table
 
@@ -508,7 +500,6 @@ class _BlockEmitter:
         self.ctx.guard = None
         if table:
             self._emit_branch(index, numbers[table[-1]])
-        del taken
 
     # Targets are known once all edges have their labels.
 

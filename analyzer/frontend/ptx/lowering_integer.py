@@ -121,7 +121,7 @@ def _parse_word(text: str) -> int:
 def _invert(ctx: LoweringContext, source: VirtualOperand) -> VirtualOperand:
     if isinstance(source, str):
         return format_integer(~_parse_word(source) & 0xFFFFFFFF)
-    return replace(source, prefix="~")  # type: ignore[type-var]
+    return replace(source, prefix="~")
 
 
 def lower_add(ctx: LoweringContext, instruction: PtxInstruction) -> None:
@@ -135,8 +135,8 @@ def lower_add(ctx: LoweringContext, instruction: PtxInstruction) -> None:
         if not subtracts and _emit_fused_product(ctx, destination, a, b):
             return
         if ctx.target.has_wide_add:
-            first, second = ctx.read_pair(a), ctx.read_pair(b)
-            ctx.emit("IADD.64", destination, first, negate(second) if subtracts else second)
+            pair, other = ctx.read_pair(a), ctx.read_pair(b)
+            ctx.emit("IADD.64", destination, pair, negate(other) if subtracts else other)
             return
         add_pairs(ctx, destination, ctx.read_halves(a), ctx.read_halves(b), subtracts=subtracts)
         return
@@ -150,7 +150,7 @@ def lower_add(ctx: LoweringContext, instruction: PtxInstruction) -> None:
 
 
 def _emit_fused_product(ctx: LoweringContext, destination: WordRef, a: PtxOperand, b: PtxOperand) -> bool:
-    """Emit the sum of a product that only it reads as one multiply-add; return whether there is such a one."""
+    """Emit the sum of a product that only it reads as one multiply-add; return whether it is such a sum."""
     for product, other in ((a, b), (b, a)):
         known = ctx.values.get(ctx.make_value_key("product", product))
         if not isinstance(known, PtxInstruction) or not isinstance(product, PtxRegister):
@@ -244,7 +244,7 @@ def _multiply_pairs(
         c: VirtualOperand = ZERO if addend is None else ctx.read_pair(addend)
         ctx.emit("IMAD.WIDE.U32", product, *ctx.fit_sources(_order(a_low, b_low)), c)
         upper: VirtualOperand = find_word(product, 1)
-        if not b_high == ZERO:
+        if b_high != ZERO:
             ctx.emit("IMAD", cross, *ctx.fit_sources(_order(a_low, b_high)), upper)
             upper = cross
         ctx.emit("IMAD", find_word(result, 1), *ctx.fit_sources(_order(a_high, b_low)), upper)
@@ -469,8 +469,8 @@ def lower_logic(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower and, or, xor."""
     type_name = find_type(instruction)
     if type_name == "pred":
-        a, b = (ctx.read_predicate(operand) for operand in instruction.operands[1:3])
-        _emit_predicate_logic(ctx, instruction, a, b, _PREDICATE_TABLES[instruction.name])
+        bits = [ctx.read_predicate(operand) for operand in instruction.operands[1:3]]
+        _emit_predicate_logic(ctx, instruction, bits[0], bits[1], _PREDICATE_TABLES[instruction.name])
         return
     table = f"{_LOGIC_TABLES[instruction.name]:#x}"
     destination = ctx.take_destination(instruction.operands[0])
@@ -512,9 +512,9 @@ def lower_not(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower not and cnot."""
     type_name = find_type(instruction)
     if type_name == "pred":
-        source = ctx.read_predicate(instruction.operands[1])
+        voted = ctx.read_predicate(instruction.operands[1])
         result = ctx.take_result_predicate(instruction.operands[0])
-        ctx.emit("PLOP3.LUT", result, TRUE, source, TRUE, TRUE, "0xf", "0x0", n_defs=2)
+        ctx.emit("PLOP3.LUT", result, TRUE, voted, TRUE, TRUE, "0xf", "0x0", n_defs=2)
         return
     destination = ctx.take_destination(instruction.operands[0])
     if instruction.name == "cnot":
@@ -785,7 +785,8 @@ def lower_select(ctx: LoweringContext, instruction: PtxInstruction) -> None:
             for position in range(2):
                 _emit_select(ctx, find_word(result, position), halves[0][position], halves[1][position], bit)
         return
-    _emit_select(ctx, destination, *(ctx.read_word(operand) for operand in instruction.operands[1:3]), bit)
+    first, second = (ctx.read_word(operand) for operand in instruction.operands[1:3])
+    _emit_select(ctx, destination, first, second, bit)
 
 
 def _emit_select(

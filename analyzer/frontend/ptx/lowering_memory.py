@@ -388,8 +388,8 @@ def _lower_lane_copy(ctx: LoweringContext, instruction: PtxInstruction) -> None:
                 ctx.emit("ISETP.NE.U32.AND", bit, TRUE, ctx.read_register(rest[0]), ZERO, TRUE, n_defs=2)
             extra = (bit,)
     elif rest:
-        bit = ctx.read_predicate(rest[0])  # ignore-src
-        extra = (replace(bit, is_negated=not bit.is_negated),) if not isinstance(bit, str) else ()
+        skips = ctx.read_predicate(rest[0])  # ignore-src
+        extra = (replace(skips, is_negated=not skips.is_negated),) if not isinstance(skips, str) else ()
     ctx.emit(mnemonic, shared, address, *extra, n_defs=0)
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from analyzer.frontend.ptx.constants import PtxSyntaxError
-from analyzer.frontend.ptx.declarations import LINKAGES, STATE_SPACES, make_variables
+from analyzer.frontend.ptx.declarations import LINKAGES, STATE_SPACES, find_element_bytes, make_variables
 from analyzer.frontend.ptx.function_body import BodyParser
 from analyzer.frontend.ptx.function_head import load_readers, read_head
 from analyzer.frontend.ptx.ptx_diagnostics import PtxDiagnostics
@@ -73,6 +73,7 @@ class _ModuleParser:
         self._options: tuple[str, ...] = ()
         self._address_bits = 32  # what PTX takes where nothing is said
         self._variables: list[PtxVariable] = []
+        self._element_bytes: dict[str, int] = {}  # of each variable
         self._functions: list[PtxFunction] = []
         self._aliases: list[tuple[str, str]] = []
         self._counted = 0  # offset up to which lines are counted
@@ -167,7 +168,7 @@ class _ModuleParser:
         line = self._count_lines(start)
         mark = text.stripped[end : end + 1]
         if mark == "{":
-            parser = BodyParser(text, head, self._lines, self._diagnostics)
+            parser = BodyParser(text, head, self._lines, self._diagnostics, self._element_bytes)
             function, end, last_line = parser.parse(end + 1, line, self._count_lines(end + 1))
             self._functions.append(function)
             self._counted, self._line = end, last_line
@@ -191,7 +192,9 @@ class _ModuleParser:
         part = match[0][:-1]
         try:
             declaration = self._readers.declarations.read(part)
-            self._variables += make_variables(declaration, self._readers.operands, str)
+            for variable in make_variables(declaration, self._readers.operands, str):
+                self._variables.append(variable)
+                self._element_bytes[variable.name] = find_element_bytes(variable)
         except PtxSyntaxError as error:
             raise text.make_syntax_error(error, start, part) from None
         return match.end()

@@ -363,8 +363,8 @@ class _Register(Struct):
 class _RegisterFile:
     """Registers, as many as are asked for.
 
-    `busy_until` is where the last interval of each ends. Groups come by their starts, so a register whose last
-    interval has ended is free; only before the file grows, gaps between intervals are searched.
+    `busy_until` is where the last interval of each ends. Groups come by their starts, so a register whose
+    last interval has ended is free; only before the file grows, gaps between intervals are searched.
     """
 
     def __init__(self) -> None:
@@ -430,7 +430,7 @@ def _find_step(size: int) -> int:
 def _place_words(
     code: VirtualCode, intervals: tuple[list[_Interval | None], _Numbering]
 ) -> tuple[tuple[tuple[int, ...], ...], int]:
-    """Return the register of each word, and how many there are; a copy goes where its source is, if it can."""
+    """Return the register of each word, and how many there are; a copy stays where its source is."""
     found, numbering = intervals
     file, bases = _RegisterFile(), [0] * len(code.group_sizes)
     placed = [False] * len(bases)

@@ -36,7 +36,7 @@ from analyzer.ir.tile_operations import (
 from analyzer.text.errors import InputError
 from analyzer.text.source import Diagnostic, Location, Severity
 
-MAX_BYTES = 32 << 20
+MAX_BYTES = 16 << 20
 _MAX_LINE_CHARS = 4 << 20
 _FUNCTIONS = ("tt.func", "func.func")
 _LAYOUT_PREFIXES = ("#ttg.", "#ttng.", "#triton_gpu.")

@@ -195,8 +195,10 @@ PAIRS: dict[str, Reference] = {
     ),
     "mul.wide.s32 %q0, %a0, %a1; add.s64 %q0, %d1, %q0;": lambda a, b, c, e: s32(a) * s32(b) + b,
     "rem.s32 %r1, %a0, %a1; div.s32 %r2, %a2, %a1; mov.b64 %q0, {%r1, %r2};": (
-        lambda a, b, c, e: (remainder(s32(a), s32(b)) & M32 if b & M32 else M32)
-        | (truncate_division(s32(c), s32(b), M32) & M32) << 32
+        lambda a, b, c, e: (
+            (remainder(s32(a), s32(b)) & M32 if b & M32 else M32)
+            | (truncate_division(s32(c), s32(b), M32) & M32) << 32
+        )
     ),
     "div.u64 %q0, %d0, %d1;": lambda a, b, c, e: truncate_division(a, b, M64),
     "rem.s64 %q0, %d0, 10;": lambda a, b, c, e: remainder(s64(a), 10),
@@ -225,7 +227,25 @@ PAIRS: dict[str, Reference] = {
     "cvta.to.global.u64 %q0, %d0;": lambda a, b, c, e: a,
 }
 
-EDGES = [0, 1, 2, 31, 32, 33, 63, 64, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, M32, 1 << 40, M64, 1 << 63]
+EDGES = [
+    0,
+    1,
+    2,
+    31,
+    32,
+    33,
+    63,
+    64,
+    0x7FFF,
+    0x8000,
+    0xFFFF,
+    0x7FFFFFFF,
+    0x80000000,
+    M32,
+    1 << 40,
+    M64,
+    1 << 63,
+]
 numbers = st.one_of(st.sampled_from(EDGES), st.integers(0, M64), st.integers(0, 64), st.integers(0, M32))
 
 
