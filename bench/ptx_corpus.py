@@ -9,7 +9,6 @@ there are kept.
 
 import argparse
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path

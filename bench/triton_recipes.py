@@ -80,7 +80,9 @@ def liger__norms() -> None:
         lambda: rms.apply(_real(4096, 256) * 1, _real(256), 1e-6, 1.0, "gemma", False, None),
         lambda: layer.apply(rows * 1, weight, bias, 1e-6),
         lambda: fused.apply(rows * 1, rows * 1, weight, 1e-6, 0.0, "llama", False),
-        lambda: group.apply(_real(4, 24, 300, dtype=f32), _real(24, dtype=f32), _real(24, dtype=f32), 24, 6, 1e-5),
+        lambda: group.apply(
+            _real(4, 24, 300, dtype=f32), _real(24, dtype=f32), _real(24, dtype=f32), 24, 6, 1e-5
+        ),
         lambda: dyt.apply(rows * 1, _real(1), weight, bias),
         lambda: poly.apply(rows * 1, _real(3), _real(1), 1e-6, False),
         lambda: modulated.apply(rows * 1, weight, _real(2, 1000), _real(2, 1000), 1e-6, 0.0, "llama", False),
@@ -139,7 +141,9 @@ def liger__attention() -> None:
     q, k, v = (_real(2, 4, 128, 64, dtype=half) for _ in range(3))
     _each(
         lambda: near.apply(q * 1, k * 1, v * 1, 7, 1, 0.125),
-        lambda: multi.apply(_real(2, 4, 64, 64, dtype=f32), _real(4, 4, 3, 3, dtype=f32), None, 1, 1, 1, 1, False),
+        lambda: multi.apply(
+            _real(2, 4, 64, 64, dtype=f32), _real(4, 4, 3, 3, dtype=f32), None, 1, 1, 1, 1, False
+        ),
         lambda: residual.apply(_real(4, 2, 64, 256), _real(256), _real(256), 1e-6),
     )
 
@@ -163,7 +167,9 @@ def liger__grpo() -> None:
     logits = _real(4, 65, 8000)
     old, reference = _real(4, 64, dtype=f32, grad=False), _real(4, 64, dtype=f32, grad=False)
     ids, mask = _whole(4, 64, high=8000), torch.ones(4, 64, dtype=i32)
-    _each(lambda: loss.apply(logits, old, reference, ids, torch.randn(4), mask, 0.9, 0.04, 0.2, 0.4, False)[0])
+    _each(
+        lambda: loss.apply(logits, old, reference, ids, torch.randn(4), mask, 0.9, 0.04, 0.2, 0.4, False)[0]
+    )
 
 
 # ---- flash-linear-attention
@@ -225,16 +231,17 @@ def fla__delta() -> None:
 def fla__generalized_delta() -> None:
     q, k, v, a, b = _heads(5)
     _each(
-        lambda: _fla("ops.generalized_delta_rule.chunk_dplr_delta_rule")(
-            q, k, v, a, b, _gate(2, 130, 2, 64)
-        ),
+        lambda: _fla("ops.generalized_delta_rule.chunk_dplr_delta_rule")(q, k, v, a, b, _gate(2, 130, 2, 64)),
         lambda: _fla("ops.generalized_delta_rule.chunk_iplr_delta_rule")(q, k, v, a, b),
         lambda: _fla("ops.rwkv7.fused_recurrent_rwkv7")(q, _gate(2, 130, 2, 64), k, v, a, b),
         lambda: _fla("ops.rwkv6.chunk_rwkv6")(q, k, v, _gate(2, 130, 2, 64), _real(2, 64)),
         lambda: _fla("ops.rwkv6.fused_recurrent_rwkv6")(q, k, v, _gate(2, 130, 2, 64), _real(2, 64)),
         lambda: _fla("ops.rwkv4.fused_recurrent_rwkv4")(
-            _real(64, dtype=f32), _real(64, dtype=f32), _real(2, 130, 64, dtype=f32),
-            _real(2, 130, 64, dtype=f32), _real(2, 3, 1, 64, dtype=f32),
+            _real(64, dtype=f32),
+            _real(64, dtype=f32),
+            _real(2, 130, 64, dtype=f32),
+            _real(2, 130, 64, dtype=f32),
+            _real(2, 3, 1, 64, dtype=f32),
         ),
     )
 
@@ -324,7 +331,9 @@ def fla__modules() -> None:
         lambda: _fla("modules.norm.l2norm.l2norm")(_real(2, 130, 2, 64)),
         lambda: _fla("modules.norm.layernorm.layer_norm")(rows, w, b),
         lambda: _fla("modules.norm.layernorm.rms_norm")(rows, w, None, residual=rows * 1),
-        lambda: _fla("modules.norm.layernorm.group_norm")(_real(64, 512), _real(512), _real(512), num_groups=4),
+        lambda: _fla("modules.norm.layernorm.group_norm")(
+            _real(64, 512), _real(512), _real(512), num_groups=4
+        ),
         lambda: _fla("modules.norm.fused_norm_gate.rms_norm_gated")(rows, rows * 1, w, None),
         lambda: _fla("modules.activations.swish")(rows * 1),
         lambda: _fla("modules.activations.swiglu")(rows * 1, rows * 1),
@@ -354,8 +363,12 @@ def fla__convolution_and_losses() -> None:
             _real(64, 256) * 1, _real(64, 256), _real(4000, 256), _real(4000, 256)
         ),
         lambda: _fla("modules.grpo.ops.fused_grpo_loss")(
-            _real(2, 33, 8000) * 1, _real(2, 32, dtype=f32, grad=False), _whole(2, 32, high=8000),
-            torch.randn(2), 0.1, 0.9
+            _real(2, 33, 8000) * 1,
+            _real(2, 32, dtype=f32, grad=False),
+            _whole(2, 32, high=8000),
+            torch.randn(2),
+            0.1,
+            0.9,
         ),
     )
 
@@ -381,7 +394,9 @@ class _Nothing:
         return _Nothing(name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        is_decorator = len(args) == 1 and not kwargs and callable(args[0]) and not isinstance(args[0], _Nothing)
+        is_decorator = (
+            len(args) == 1 and not kwargs and callable(args[0]) and not isinstance(args[0], _Nothing)
+        )
         return args[0] if is_decorator else _Nothing(self.__name__)
 
     def __enter__(self) -> "_Nothing":
@@ -467,8 +482,12 @@ def _load_alone(module: str, *more: str) -> Any:
 
     package = module.split(".")[0]
     real_triton = {
-        "triton": triton, "tl": tl, "HAS_TRITON": True, "LOG2E": 1.4426950408889634,
-        "LOGE2": 0.6931471805599453, "tldevice": importlib.import_module("triton.language.extra.libdevice"),
+        "triton": triton,
+        "tl": tl,
+        "HAS_TRITON": True,
+        "LOG2E": 1.4426950408889634,
+        "LOGE2": 0.6931471805599453,
+        "tldevice": importlib.import_module("triton.language.extra.libdevice"),
     }
     given = {f"{package}.triton_utils": real_triton}
     finder = _PartialPackage(package, (module, *more), given)
@@ -496,12 +515,21 @@ def unsloth__grouped_gemm() -> None:
     def run(**tma: bool) -> Any:
         forward = {k: v for k, v in tma.items() if "dO" not in k}
         return interface.grouped_gemm(
-            x, w, sizes, 1, order, permute_x=not tma,
+            x,
+            w,
+            sizes,
+            1,
+            order,
+            permute_x=not tma,
             kernel_config_fwd=tuning.KernelConfigForward(
                 BLOCK_SIZE_M=64, BLOCK_SIZE_N=64, BLOCK_SIZE_K=32, **forward
             ),
-            kernel_config_bwd_dX=tuning.KernelConfigBackward_dX(BLOCK_SIZE_M=64, BLOCK_SIZE_N=64, BLOCK_SIZE_K=32),
-            kernel_config_bwd_dW=tuning.KernelConfigBackward_dW(BLOCK_SIZE_M=64, BLOCK_SIZE_N=64, BLOCK_SIZE_K=32),
+            kernel_config_bwd_dX=tuning.KernelConfigBackward_dX(
+                BLOCK_SIZE_M=64, BLOCK_SIZE_N=64, BLOCK_SIZE_K=32
+            ),
+            kernel_config_bwd_dW=tuning.KernelConfigBackward_dW(
+                BLOCK_SIZE_M=64, BLOCK_SIZE_N=64, BLOCK_SIZE_K=32
+            ),
         )
 
     _each(run, lambda: run(use_tma_load_w=True, use_tma_load_x=True, use_tma_store=True))
@@ -519,7 +547,10 @@ def unsloth__fp8() -> None:
         lambda: fp8.weight_dequant_block(quantized, torch.ones(4, 4)),
         lambda: fp8.act_quant(x),
         lambda: fp8.w8a8_block_fp8_matmul_triton(
-            torch.zeros(64, 512, dtype=torch.float8_e4m3fn), quantized, torch.ones(64, 4), torch.ones(4, 4),
+            torch.zeros(64, 512, dtype=torch.float8_e4m3fn),
+            quantized,
+            torch.ones(64, 4),
+            torch.ones(4, 4),
             [128, 128],
         ),
     )
@@ -545,8 +576,16 @@ def vllm__attention() -> None:
     def run_decode(n_kv_heads: int) -> None:
         caches = (_real(16, 16, n_kv_heads, width, grad=False) for _ in range(2))
         decode.decode_attention_fwd(
-            _real(4, heads, width, grad=False), *caches, torch.zeros(4, heads, width, dtype=bf16), lse, pages,
-            torch.full((4,), 100, dtype=i32), partial, 4, 0.125, 16,
+            _real(4, heads, width, grad=False),
+            *caches,
+            torch.zeros(4, heads, width, dtype=bf16),
+            lse,
+            pages,
+            torch.full((4,), 100, dtype=i32),
+            partial,
+            4,
+            0.125,
+            16,
         )
 
     _each(
@@ -556,7 +595,10 @@ def vllm__attention() -> None:
         lambda: run_decode(kv_heads),
         lambda: run_decode(heads),
         lambda: merge.merge_attn_states(
-            torch.zeros(tokens, heads, width, dtype=bf16), q.detach(), torch.zeros(heads, tokens), q.detach(),
+            torch.zeros(tokens, heads, width, dtype=bf16),
+            q.detach(),
+            torch.zeros(heads, tokens),
+            q.detach(),
             torch.zeros(heads, tokens),
         ),
     )
@@ -565,7 +607,9 @@ def vllm__attention() -> None:
 
 def vllm__unified_attention() -> None:
     ops = "vllm.v1.attention.ops"
-    unified = _load_alone(f"{ops}.triton_unified_attention", f"{ops}.triton_attention_helpers", "vllm.v1.kv_cache_interface")
+    unified = _load_alone(
+        f"{ops}.triton_unified_attention", f"{ops}.triton_attention_helpers", "vllm.v1.kv_cache_interface"
+    )
     heads, kv_heads, width = 8, 2, 64
     cache_k, cache_v = (_real(16, 16, kv_heads, width, grad=False) for _ in range(2))
     pages = _whole(2, 8, high=16, dtype=i32)
@@ -573,14 +617,30 @@ def vllm__unified_attention() -> None:
     def run(length: int, **more: Any) -> None:
         n = 2 * length
         unified.unified_attention(
-            _real(n, heads, width, grad=False), cache_k, cache_v, torch.zeros(n, heads, width, dtype=bf16),
-            torch.tensor([0, length, n], dtype=i32), length, torch.full((2,), 120, dtype=i32), 120, 0.125, True,
-            (-1, -1), pages, 0.0, None, None, None, **more,
+            _real(n, heads, width, grad=False),
+            cache_k,
+            cache_v,
+            torch.zeros(n, heads, width, dtype=bf16),
+            torch.tensor([0, length, n], dtype=i32),
+            length,
+            torch.full((2,), 120, dtype=i32),
+            120,
+            0.125,
+            True,
+            (-1, -1),
+            pages,
+            0.0,
+            None,
+            None,
+            None,
+            **more,
         )
 
     segments = {
-        "seq_threshold_3D": 8, "num_par_softmax_segments": 16,
-        "softmax_segm_output": torch.zeros(2, heads, 16, width), "softmax_segm_max": torch.zeros(2, heads, 16),
+        "seq_threshold_3D": 8,
+        "num_par_softmax_segments": 16,
+        "softmax_segm_output": torch.zeros(2, heads, 16, width),
+        "softmax_segm_max": torch.zeros(2, heads, 16),
         "softmax_segm_expsum": torch.zeros(2, heads, 16),
     }
     _each(lambda: run(60), lambda: run(1, **segments))
@@ -597,10 +657,23 @@ def vllm__moe() -> None:
         dtype = torch.float8_e4m3fn if fp8 else bf16
         scales = (torch.ones(tokens, hidden // 128), torch.ones(experts, inner // 128, hidden // 128))
         moe.invoke_fused_moe_triton_kernel(
-            torch.zeros(tokens, hidden, dtype=dtype), torch.zeros(experts, inner, hidden, dtype=dtype),
-            torch.zeros(tokens, top, inner, dtype=bf16), *(scales if fp8 else (None, None)),
-            torch.ones(tokens, top), _whole(512, high=tokens * top, dtype=i32), _whole(8, high=experts, dtype=i32),
-            torch.tensor([512], dtype=i32), True, top, config, tl.bfloat16, fp8, False, False, False, False,
+            torch.zeros(tokens, hidden, dtype=dtype),
+            torch.zeros(experts, inner, hidden, dtype=dtype),
+            torch.zeros(tokens, top, inner, dtype=bf16),
+            *(scales if fp8 else (None, None)),
+            torch.ones(tokens, top),
+            _whole(512, high=tokens * top, dtype=i32),
+            _whole(8, high=experts, dtype=i32),
+            torch.tensor([512], dtype=i32),
+            True,
+            top,
+            config,
+            tl.bfloat16,
+            fp8,
+            False,
+            False,
+            False,
+            False,
             [128, 128] if fp8 else None,
         )
 
@@ -628,9 +701,32 @@ def vllm__block_fp8() -> None:
     b = torch.zeros(512, 512, dtype=torch.float8_e4m3fn)
     grid = (8, 1)
     _launch(
-        fp8._w8a8_triton_block_scaled_mm, (grid[0],), a, b, torch.zeros(64, 512, dtype=bf16), torch.ones(64, 4),
-        torch.ones(4, 4), 64, 512, 512, 128, 128, 512, 1, 1, 512, 512, 1, 4, 1, 1, 4,
-        BLOCK_SIZE_M=64, BLOCK_SIZE_N=128, BLOCK_SIZE_K=128, GROUP_SIZE_M=8,
+        fp8._w8a8_triton_block_scaled_mm,
+        (grid[0],),
+        a,
+        b,
+        torch.zeros(64, 512, dtype=bf16),
+        torch.ones(64, 4),
+        torch.ones(4, 4),
+        64,
+        512,
+        512,
+        128,
+        128,
+        512,
+        1,
+        1,
+        512,
+        512,
+        1,
+        4,
+        1,
+        1,
+        4,
+        BLOCK_SIZE_M=64,
+        BLOCK_SIZE_N=128,
+        BLOCK_SIZE_K=128,
+        GROUP_SIZE_M=8,
     )
 
 
@@ -645,18 +741,38 @@ def vllm__state_space() -> None:
     chunks = torch.tensor([0, 64, 128, 192, 256], dtype=i32)
     _each(
         lambda: combined.mamba_chunk_scan_combined_varlen(
-            x, _real(length, heads, grad=False), -torch.rand(heads), b, c, 64, torch.tensor([0, 256], dtype=i32),
-            chunks, torch.tensor([3], dtype=i32), torch.zeros(4, dtype=i32), torch.zeros_like(x),
-            D=torch.ones(heads), dt_softplus=True, state_dtype=f32,
+            x,
+            _real(length, heads, grad=False),
+            -torch.rand(heads),
+            b,
+            c,
+            64,
+            torch.tensor([0, 256], dtype=i32),
+            chunks,
+            torch.tensor([3], dtype=i32),
+            torch.zeros(4, dtype=i32),
+            torch.zeros_like(x),
+            D=torch.ones(heads),
+            dt_softplus=True,
+            state_dtype=f32,
         ),
         lambda: update.selective_state_update(
-            torch.zeros(4, heads, width, state), _real(4, heads, width, grad=False),
-            _real(4, heads, width, grad=False), -torch.rand(heads, width, state), _real(4, groups, state, grad=False),
-            _real(4, groups, state, grad=False), torch.ones(heads, width), torch.ones(heads, width),
+            torch.zeros(4, heads, width, state),
+            _real(4, heads, width, grad=False),
+            _real(4, heads, width, grad=False),
+            -torch.rand(heads, width, state),
+            _real(4, groups, state, grad=False),
+            _real(4, groups, state, grad=False),
+            torch.ones(heads, width),
+            torch.ones(heads, width),
             out=torch.zeros(4, heads, width, dtype=bf16),
         ),
         lambda: conv.causal_conv1d_update(
-            _real(4, 256, grad=False), torch.zeros(4, 256, 3, dtype=bf16), _real(256, 4, grad=False), None, "silu"
+            _real(4, 256, grad=False),
+            torch.zeros(4, 256, 3, dtype=bf16),
+            _real(256, 4, grad=False),
+            None,
+            "silu",
         ),
     )
 
@@ -679,7 +795,9 @@ def triton_kernels__matmul() -> None:
     def grouped() -> None:
         data, gather, scatter = routing.routing(logits, 2)
         matmul.matmul_ogs(x, _real(8, 512, 512, grad=False), torch.zeros(8, 512), data, gather_indx=gather)
-        matmul.matmul_ogs(_real(1024, 512, grad=False), _real(8, 512, 512, grad=False), None, data, scatter_indx=scatter)
+        matmul.matmul_ogs(
+            _real(1024, 512, grad=False), _real(8, 512, 512, grad=False), None, data, scatter_indx=scatter
+        )
 
     def persistent() -> None:
         flags.update_opt_flags_constraints({"is_persistent": True})
@@ -711,23 +829,41 @@ def triton_kernels__more() -> None:
 
 def mamba__state_space() -> None:
     ops = "mamba_ssm.ops.triton"
-    combined, update = _load_alone(f"{ops}.ssd_combined", ops, "mamba_ssm.utils"), _load(
-        f"{ops}.selective_state_update"
+    combined, update = (
+        _load_alone(f"{ops}.ssd_combined", ops, "mamba_ssm.utils"),
+        _load(f"{ops}.selective_state_update"),
     )
-    norm, gated, activations = (_load(f"{ops}.{m}") for m in ("layer_norm", "layernorm_gated", "k_activations"))
+    norm, gated, activations = (
+        _load(f"{ops}.{m}") for m in ("layer_norm", "layernorm_gated", "k_activations")
+    )
     x, dt = _real(2, 256, 4, 64), _real(2, 256, 4)
     b, c = _real(2, 256, 1, 64), _real(2, 256, 1, 64)
     rows, w = _real(2, 128, 512), _real(512, dtype=f32)
     _each(
         lambda: combined.mamba_chunk_scan_combined(
-            x, dt, -torch.rand(4).requires_grad_(), b, c, 64, D=torch.ones(4).requires_grad_(), z=_real(2, 256, 4, 64),
-            dt_bias=torch.zeros(4).requires_grad_(), dt_softplus=True,
+            x,
+            dt,
+            -torch.rand(4).requires_grad_(),
+            b,
+            c,
+            64,
+            D=torch.ones(4).requires_grad_(),
+            z=_real(2, 256, 4, 64),
+            dt_bias=torch.zeros(4).requires_grad_(),
+            dt_softplus=True,
         ),
         lambda: update.selective_state_update(
-            torch.zeros(4, 4, 64, 64), _real(4, 4, 64), _real(4, 4, 64), -torch.rand(4, 64, 64), _real(4, 1, 64),
-            _real(4, 1, 64), torch.ones(4, 64),
+            torch.zeros(4, 4, 64, 64),
+            _real(4, 4, 64),
+            _real(4, 4, 64),
+            -torch.rand(4, 64, 64),
+            _real(4, 1, 64),
+            _real(4, 1, 64),
+            torch.ones(4, 64),
         ),
-        lambda: norm.layer_norm_fn(rows, w, _real(512, dtype=f32), residual=rows * 1, prenorm=True, dropout_p=0.1),
+        lambda: norm.layer_norm_fn(
+            rows, w, _real(512, dtype=f32), residual=rows * 1, prenorm=True, dropout_p=0.1
+        ),
         lambda: norm.rms_norm_fn(rows, w, None),
         lambda: gated.rmsnorm_fn(rows, w, None, z=rows * 1, group_size=256),
         lambda: activations.SwiGLU.apply(_real(2, 128, 1024)),
@@ -781,18 +917,35 @@ def conch__all() -> None:
             _real(4, 8, width, dtype=half, grad=False), cache_k, cache_v, pages, lengths
         ),
         lambda: op("attention.varlen_attention.varlen_attention")(
-            _real(200, 8, width, dtype=half, grad=False), cache_k, cache_v, torch.tensor([0, 50, 100, 150, 200], dtype=i32),
-            50, lengths, 100, pages, causal=True,
+            _real(200, 8, width, dtype=half, grad=False),
+            cache_k,
+            cache_v,
+            torch.tensor([0, 50, 100, 150, 200], dtype=i32),
+            50,
+            lengths,
+            100,
+            pages,
+            causal=True,
         ),
         lambda: op("quantization.int8.scaled_int8_quant")(x, torch.ones(1)),
         lambda: op("quantization.fp8.scaled_fp8_quant")(x, torch.ones(1)),
         lambda: op("quantization.gemm.scaled_gemm")(
-            torch.zeros(64, 256, dtype=torch.int8), torch.zeros(256, 128, dtype=torch.int8), torch.ones(1), torch.ones(1), half
+            torch.zeros(64, 256, dtype=torch.int8),
+            torch.zeros(256, 128, dtype=torch.int8),
+            torch.ones(1),
+            torch.ones(1),
+            half,
         ),
         lambda: op("vision.nms.nms")(torch.rand(200, 4), torch.rand(200), 0.5),
         lambda: op("vision.bev_pool.bev_pool")(
-            torch.rand(1000, 64), torch.zeros(1000, 4, dtype=i32), torch.arange(0, 1000, 10, dtype=i32),
-            torch.full((100,), 10, dtype=i32), 1, 1, 32, 32,
+            torch.rand(1000, 64),
+            torch.zeros(1000, 4, dtype=i32),
+            torch.arange(0, 1000, 10, dtype=i32),
+            torch.full((100,), 10, dtype=i32),
+            1,
+            1,
+            32,
+            32,
         ),
     )
 
@@ -806,7 +959,9 @@ def torchao__blockwise() -> None:
     integers = _load("torchao.kernel.intmm_triton")
     x = _real(256, 512, grad=False)
     q = torch.zeros(256, 512, dtype=torch.float8_e4m3fn)
-    configuration = integers.int8_mm_kernel_configs[0] if hasattr(integers, "int8_mm_kernel_configs") else None
+    configuration = (
+        integers.int8_mm_kernel_configs[0] if hasattr(integers, "int8_mm_kernel_configs") else None
+    )
     _each(
         lambda: kernels.fp8_blockwise_act_quant(x, 128),
         lambda: kernels.fp8_blockwise_weight_quant(x, 128),
@@ -820,14 +975,19 @@ def torchao__blockwise() -> None:
         lambda: training.triton_fp8_blockwise_weight_quant_rhs(x),
         lambda: training.triton_fp8_blockwise_weight_quant_transposed_rhs(x),
         lambda: integers.int_matmul_kernel(
-            torch.zeros(256, 256, dtype=torch.int8), torch.zeros(256, 256, dtype=torch.int8),
-            torch.zeros(256, 256, dtype=i32), configuration,
+            torch.zeros(256, 256, dtype=torch.int8),
+            torch.zeros(256, 256, dtype=torch.int8),
+            torch.zeros(256, 256, dtype=i32),
+            configuration,
         ),
     )
 
 
 def bitsandbytes__quantization() -> None:
-    four, eight = (_load_alone(f"bitsandbytes.backends.triton.kernels_{m}", "bitsandbytes.backends.triton.kernels") for m in ("4bit", "8bit_quant"))
+    four, eight = (
+        _load_alone(f"bitsandbytes.backends.triton.kernels_{m}", "bitsandbytes.backends.triton.kernels")
+        for m in ("4bit", "8bit_quant")
+    )
     optim = _load_alone("bitsandbytes.backends.triton.kernels_optim", "bitsandbytes.backends.triton.kernels")
     x = _real(64 * 1024, dtype=half, grad=False)
     packed, absmax = torch.zeros(32 * 1024, 1, dtype=torch.uint8), torch.ones(1024)
@@ -835,17 +995,38 @@ def bitsandbytes__quantization() -> None:
 
     _each(
         *(
-            lambda kind=kind: four.quantize_4bit_blockwise_triton(x, 64, kind, 1024, absmax, 64 * 1024, packed)
+            lambda kind=kind: four.quantize_4bit_blockwise_triton(
+                x, 64, kind, 1024, absmax, 64 * 1024, packed
+            )
             for kind in ("nf4", "fp4")
         ),
-        *(lambda kind=kind: four.dequantize_4bit_impl(packed, 64, absmax, kind, half, x) for kind in ("nf4", "fp4")),
+        *(
+            lambda kind=kind: four.dequantize_4bit_impl(packed, 64, absmax, kind, half, x)
+            for kind in ("nf4", "fp4")
+        ),
         lambda: eight.dequant_8bit_blockwise(
             torch.zeros(4096, dtype=torch.uint8), torch.ones(16), torch.linspace(-1, 1, 256), 256, dtype=half
         ),
         lambda: eight.quantize_blockwise_triton(x[:4096], torch.linspace(-1, 1, 256), 256),
         lambda: optim.optimizer_update_32bit_impl(
-            "adam", parameters[0], parameters[1], parameters[2], parameters[3], None, 0.0, 0.0, 0.9, 0.999, 0.0,
-            0.0, 1e-8, 0.01, 1, 1e-3, 1.0, False,
+            "adam",
+            parameters[0],
+            parameters[1],
+            parameters[2],
+            parameters[3],
+            None,
+            0.0,
+            0.0,
+            0.9,
+            0.999,
+            0.0,
+            0.0,
+            1e-8,
+            0.01,
+            1,
+            1e-3,
+            1.0,
+            False,
         ),
     )
 

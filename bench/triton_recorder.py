@@ -4,8 +4,8 @@ Importing torch and triton is this module's business alone; `triton_corpus.py` s
 own, with the Python of an environment that has both. Three things are put in place of the GPU:
 
 - an active driver of Triton that names a target and launches nothing,
-- `torch.cuda` functions that describe a GPU of that target, and tensors that say they are on it while they are
-  in the memory of the host,
+- `torch.cuda` functions that describe a GPU of that target, and tensors that say they are on it while they
+  are in the memory of the host,
 - `JITFunction.run`, which compiles, records the launch (grid and arguments) and does not launch; an autotuner
   takes the first of its configurations that fits shared memory.
 
