@@ -14,22 +14,23 @@ from pathlib import Path
 
 import numpy as np
 from groundtruth import counters, launch_latency, library, micro, times
-from groundtruth.findings import FINDINGS
 from groundtruth.records import CODE, MeasuredLaunch, read_launches, read_lines
-from groundtruth.sweep import compile_rows, make_sweep_launches, select_sweep_rows
+from groundtruth.sweep import ALL_SHAPES, SHAPES, compile_rows, make_sweep_launches, select_sweep_rows
 from kernels.recipes import ROOT, TableError
 from markdown import render_table
 
 from analyzer.report.validation_schema import CaseEntry
 
 PAGE = ROOT / "docs" / "h100.md"
+_FINDINGS = ROOT / "bench" / "groundtruth" / "findings.md"  # written by hand, after looking at the rows
 _DEFAULT_TRITON = Path("/tmp/tvenv/bin/python")
 _SHOWN_RATIO = 1.1  # figures that differ by more are listed
 _N_WORST = 12
 _HEAD = """# Against an H100
 
-Made by `python bench/h100.py`: an H100 SXM (132 SMs, 700 W, driver 580) measured for this project, `traces/h100`. No model
-learned from these rows; where a figure of the hardware database was corrected by them, the last section says so.
+Made by `python bench/h100.py`: an H100 SXM (132 SMs, 700 W, driver 580) measured for this project,
+`traces/h100`. No model learned from these rows; where a figure of the hardware database was corrected by
+them, the last section but one says so.
 
 """
 
@@ -40,7 +41,9 @@ def main() -> None:
     )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--triton", type=Path, default=_DEFAULT_TRITON)
-    parser.add_argument("--all", action="store_true", help="all Triton launches and more of WaveTune's")
+    parser.add_argument(
+        "--all", action="store_true", help="all Triton launches, and larger samples of the others"
+    )
     options = parser.parse_args()
     CODE.mkdir(parents=True, exist_ok=True)
     text = "\n".join((_HEAD.rstrip(), *make_sections(options.jobs, options.triton, options.all)))
@@ -58,7 +61,7 @@ def make_sections(jobs: int, triton: Path, takes_all: bool) -> Iterator[str]:
     yield render_launches()
     yield render_figures()
     yield render_clocks()
-    yield FINDINGS
+    yield _FINDINGS.read_text(encoding="utf-8")
 
 
 def validate_all(jobs: int, triton: Path, takes_all: bool) -> tuple[CaseEntry, ...]:
@@ -66,7 +69,7 @@ def validate_all(jobs: int, triton: Path, takes_all: bool) -> tuple[CaseEntry, .
     by_family: dict[str, list[MeasuredLaunch]] = defaultdict(list)
     for launch in read_launches():
         by_family[launch.family].append(launch)
-    rows = select_sweep_rows()
+    rows = select_sweep_rows(ALL_SHAPES if takes_all else SHAPES)
     compile_rows(rows, triton)
     chosen = {
         "cuda002": by_family["cuda002"],
@@ -102,8 +105,10 @@ def render_counts(kernels: Sequence[counters.ComparedKernel]) -> str:
         for (column, reason), (count, ratio) in sorted(counters.explain(kernels).items())
     ]
     return (
-        f"## Counts\n\n{len(kernels)} kernels that Nsight Compute profiled and whose code is here (the other 23 are libraries'), "
-        f"SASS instruction by SASS instruction; `analyze` calls all counts and addresses of {exact} of them exact.\n\n"
+        f"## Counts\n\n{len(kernels)} kernels that Nsight Compute profiled and whose code is here (the "
+        f"other 23 are libraries'), "
+        f"SASS instruction by SASS instruction; `analyze` calls all counts and addresses of {exact} of "
+        f"them exact.\n\n"
         + render_table(("count of an instruction", "compared", "differ"), instructions)
         + "\nAll that differs, with its reason (ours over the measured one, the median):\n\n"
         + render_table(("count", "reason", "instructions", "ours/measured"), reasons)
@@ -164,10 +169,13 @@ def render_times(cases: Sequence[CaseEntry]) -> str:
     families = times.group_rows(warm, lambda case: case.suite)
     ranges = times.group_rows(sorted(warm, key=lambda case: case.time_us), times.find_time_range)
     return (
-        f"## Times\n\nMeasured: two events around one launch, less {overhead:.2f} us, which they add (an empty kernel's 3.14 us, less "
-        "the .83 us that empty kernels of a graph follow each other at). Predicted: `sm` with `--timing kernel`; what it "
+        f"## Times\n\nMeasured: two events around one launch, less {overhead:.2f} us, which they add (an "
+        f"empty kernel's 3.14 us, less "
+        "the .83 us that empty kernels of a graph follow each other at). Predicted: `sm` with `--timing "
+        "kernel`; what it "
         "predicts by default is a warm L2, as the last such launch left it. "
-        f"{disturbed} launches are not counted: their warm times lie more than a fifth above the cold ones.\n\n"
+        f"{disturbed} launches are not counted: their warm times lie more than a fifth above the cold "
+        f"ones.\n\n"
         + render_table(("model", *times.SCORE_COLUMNS), list(_score_models(warm)))
         + "\n`sm` by kernel:\n\n"
         + render_table(("kernels", *times.SCORE_COLUMNS), list(_score_groups(families)))
@@ -218,8 +226,10 @@ def render_choices(cases: Sequence[CaseEntry]) -> str:
         for one in times.rank_shapes(swept, "sm")
     ]
     return (
-        "## Choice of a configuration\n\nOf the sweep: of each shape the three fastest configurations, five of the fastest fifth and "
-        "twelve others. A choice is found where the predicted first 1, 5 or 10 hold one within 1 % of the fastest.\n\n"
+        "## Choice of a configuration\n\nOf the sweep: of each shape the three fastest configurations, "
+        "five of the fastest fifth and "
+        "twelve others. A choice is found where the predicted first 1, 5 or 10 hold one within 1 % of the "
+        "fastest.\n\n"
         + render_table(
             (
                 *("model", "shapes", "Spearman, mean", "least", "loss of the first, mean", "worst"),
@@ -260,8 +270,10 @@ def render_library() -> str:
                 rows.append((suite, model, *cells))
     total = library.count_operations()
     return (
-        f"## PyTorch's operations\n\n{len(cases)} of {total} operations that `predict` has an operator for, by CUPTI's times. Rows of other "
-        "programs on H100s taught the weights of `ours` for bf16 and fp8 products (aiconfigurator). Attention is "
+        f"## PyTorch's operations\n\n{len(cases)} of {total} operations that `predict` has an operator "
+        f"for, by CUPTI's times. Rows of other "
+        "programs on H100s taught the weights of `ours` for bf16 and fp8 products (aiconfigurator). "
+        "Attention is "
         "PyTorch's own FlashAttention 2 or cuDNN's, asked for as `fa2_ragged`.\n\n"
         + render_table(("operations", "model", *times.SCORE_COLUMNS), rows)
     )
@@ -282,7 +294,8 @@ def render_launches() -> str:
                     (how, kernel, f"{least:.2f}", *(f"{rates[threads]:,.0f}" for threads in (32, 256, 1024)))
                 )
     return (
-        "## Launches\n\nThe least time of a kernel, and CTAs started in a microsecond once there are thousands, by CTA size. Ours: "
+        "## Launches\n\nThe least time of a kernel, and CTAs started in a microsecond once there are "
+        "thousands, by CTA size. Ours: "
         f"`interval` {ours['interval']:.2f} us, `kernel` {ours['kernel']:.2f}, `ncu` {ours['ncu']:.2f}; "
         f"{ours['ctas_per_us']:,.0f} CTAs in a microsecond.\n\n"
         + render_table(("measured by", "kernel", "least, us", "CTAs/us, 32 threads", "256", "1,024"), rows)
@@ -298,7 +311,8 @@ def render_figures() -> str:
         for one in shown
     ]
     return (
-        f"## Figures\n\n{len(figures)} figures of the hardware database beside micro-benchmarks; those that differ by more than a tenth:\n\n"
+        f"## Figures\n\n{len(figures)} figures of the hardware database beside micro-benchmarks; those "
+        f"that differ by more than a tenth:\n\n"
         + render_table(("figure", "unit", "measured", "ours", "ours/measured", "basis of ours"), rows)
     )
 
@@ -318,7 +332,8 @@ def render_clocks() -> str:
         if one["status"] == "ok"
     ]
     return (
-        "## Clocks under load\n\nTwo seconds of one operation back to back, the second one's median; slowdown is the sustained time over "
+        "## Clocks under load\n\nTwo seconds of one operation back to back, the second one's median; "
+        "slowdown is the sustained time over "
         "that of the first 20 ms. Times above are of single launches, which run at the first clock.\n\n"
         + render_table(("workload", "SM clock, MHz", "W", "TFLOP/s", "GB/s", "slowdown"), rows)
     )

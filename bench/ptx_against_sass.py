@@ -1,11 +1,16 @@
 """Compare PTX that is executed abstractly with the SASS that ptxas makes of it, launch by launch.
 
-    python bench/ptx_against_sass.py cuda [--arch 80]       kernels of traces/cuda, compiled here with nvcc
-    python bench/ptx_against_sass.py triton FOLDER          PTX and cubins of one folder, launches of traces/h100
+    python bench/ptx_against_sass.py cuda [--arch 80]     kernels of traces/cuda, compiled here with nvcc
+    python bench/ptx_against_sass.py triton FOLDER        PTX and cubins of a folder (kernels.tar.xz of
+                                                          traces/h100), with the launches measured there
 
-A row has both counts where they differ: multiply-adds, global bytes loaded and stored, shared bytes, barriers,
-transcendental operations; and whether the same sectors and addresses are stored. Unrolled loops do not show,
-since work is compared, not instructions.
+A row has both counts where they differ: multiply-adds, global bytes loaded and stored, shared bytes,
+barriers, transcendental operations; and whether the same sectors and addresses are stored. Unrolled loops
+do not show, since work is compared, not instructions.
+
+Where they differ, as far as seen: ptxas joins atomics of a warp on one address (atomic_hotspot); it loads
+from shared memory only what a masked store needs (transpositions and narrow products); polls of an mbarrier
+depend on the order of warps (pipelined_sums).
 """
 
 import argparse
@@ -114,7 +119,7 @@ _NUMBERS = {("saxpy_grid_stride", 4): 5000, ("row_sums_64", 2): 700, ("row_sums_
 
 
 def guess_launch(kernel: LoadedKernel) -> Launch:
-    """Return a launch with a small grid, pointers for pointers, and numbers that make loops run a few times."""
+    """Return a small launch: pointers for pointers, and numbers that make loops run a few times."""
     arguments = []
     for parameter in kernel.kernel.parameters or ():
         value: object = _NUMBERS.get((kernel.name, parameter.ordinal), 100)
@@ -151,8 +156,9 @@ def list_measured_launches() -> dict[str, dict[str, object]]:
 
 
 def _count(row: dict[str, object]) -> int:
-    x, y, z = row["grid"]  # type: ignore[misc]
-    return int(x) * int(y) * int(z)
+    grid = row["grid"]
+    assert isinstance(grid, list)
+    return int(grid[0]) * int(grid[1]) * int(grid[2])
 
 
 def make_measured_launch(row: dict[str, object]) -> Launch:
@@ -197,6 +203,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=1000)
     parser.add_argument("--kernel", default="")
     options = parser.parse_args()
+    results: Iterator[dict[str, object]]
     if options.what == "cuda":
         results = (
             {"case": name, **compare_kernels(ptx, sass, guess_launch(sass))}

@@ -168,7 +168,12 @@ def format_statement(statement: PtxStatement) -> str:
 def format_operand(operand: PtxOperand, *, is_call: bool = False, is_double: bool = False) -> str:
     """Return an operand."""
     if isinstance(operand, PtxRegister):
-        return "!" * operand.is_negated + operand.name + f".{operand.part}" * bool(operand.part)
+        return (
+            "!" * operand.is_negated
+            + "-" * operand.is_minus
+            + operand.name
+            + f".{operand.part}" * bool(operand.part)
+        )
     if isinstance(operand, PtxSymbol):
         name = f"generic({operand.name})" if operand.is_generic else operand.name
         return f"{name}+{operand.offset}" if operand.offset else name

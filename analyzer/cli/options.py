@@ -77,7 +77,14 @@ class InputOptions(Struct, frozen=True, kw_only=True):
         programs = [
             program
             for path in self.files
-            for program in load_all(path, usage_path=self.res_usage, arch=arch, patterns=self.kernel, ptx=ptx)
+            for program in load_all(
+                path,
+                usage_path=self.res_usage,
+                arch=arch,
+                patterns=self.kernel,
+                ptx=ptx,
+                jobs=self.jobs or os.cpu_count() or 1,
+            )
         ]
         return attach_traces(programs, self.trace) if self.trace else programs
 

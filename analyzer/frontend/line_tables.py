@@ -42,6 +42,10 @@ class LineTable(Struct, frozen=True):
     callers: NDArray[np.int32]  # [n], row of the call that the code was inlined from; -1: none
     file_names: tuple[str, ...]  # with their folders; the first one stands for none
 
+    def find_file(self, row: int) -> str:
+        """Return the name of the file of a row."""
+        return self.file_names[self.files[row]]
+
     def find_rows(self, addresses: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row that holds at each address, -1: none. Of several the last is the innermost."""
         return np.searchsorted(self.addresses, addresses, side="right") - 1

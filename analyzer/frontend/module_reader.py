@@ -6,7 +6,7 @@ Files beside an input have its name with another suffix: resource usage (`.res`)
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -26,7 +26,7 @@ from analyzer.frontend.sass_diagnostics import MIN_ARCH, is_unsupported_arch, ma
 from analyzer.frontend.sass_parser import parse_sass
 from analyzer.frontend.triton_metadata import TritonMetadata, add_triton_metadata, read_triton_metadata
 from analyzer.ir.module import INSTRUCTION_BYTES, Kernel, KernelResources, Module, SourceFormat
-from analyzer.text.errors import InputError
+from analyzer.text.errors import InputError, ToolError, WarplensError
 from analyzer.text.source import Diagnostic, Severity
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ _MAX_PTX_BYTES = 256 << 20
 _UTF8_BOM = b"\xef\xbb\xbf"
 _USAGE_SUFFIXES = (".res", ".res-usage")
 _ELF_SUFFIXES = (".elf", ".elf.txt")
+_CUBIN_SUFFIX = ".cubin"
 _PTX_SUFFIX = ".ptx"
 _ELF_HEADER_BYTES = 64
 _ELF_MAGIC = b"\x7fELF"
@@ -88,7 +89,52 @@ def read_module(
         module = add_kernel_metadata(module, find_metadata)
     if usage:
         module = _add_resources(module, lambda kernel: find_arch_entry(usage, kernel.arch, kernel.name))
-    metadata = _read_sibling_triton_metadata(path)
+    return _finalize_module(module, _read_sibling_triton_metadata(path))
+
+
+def read_modules(
+    paths: Sequence[str],
+    *,
+    usage_path: str | None = None,
+    arch: str = "",
+    ptx: PtxOptions | None = None,
+    jobs: int = 1,
+) -> Iterator[tuple[str, Module | WarplensError]]:
+    """Yield each file with its module, or with the error if it cannot be read; see `read_module`.
+
+    Cubins of one kernel each, as Triton writes them, are read together.
+    jobs: tools that run at a time.
+    """
+    from analyzer.frontend.cubin_batch import MIN_FILES, read_cubins
+    from analyzer.frontend.disassembler import disassemble
+
+    def read_alone(path: str) -> Module:
+        return parse_sass(_make_display_path(path), disassemble(path))
+
+    cubins = [path for path in paths if path.endswith(_CUBIN_SUFFIX)]
+    is_plain = not arch and usage_path is None
+    metadata: dict[str, TritonMetadata | None] = {}
+
+    def read_metadata() -> None:
+        metadata.update((path, _read_sibling_triton_metadata(path)) for path in cubins)
+
+    if is_plain and len(cubins) >= MIN_FILES:
+        together = read_cubins(cubins, read_alone, jobs, read_metadata)
+    else:
+        together = {}
+    for path in paths:
+        try:
+            if path in together:
+                module = _add_cubin_info(*together[path])
+                module = replace(module, path=_make_display_path(path))
+                yield path, _finalize_module(module, metadata[path])
+            else:
+                yield path, read_module(path, usage_path=usage_path, arch=arch, ptx=ptx)
+        except (InputError, ToolError) as error:
+            yield path, error
+
+
+def _finalize_module(module: Module, metadata: TritonMetadata | None) -> Module:
     return replace(module, kernels=tuple(_finalize_kernel(kernel, metadata) for kernel in module.kernels))
 
 
@@ -257,7 +303,10 @@ def _read_cubin(display_path: str, path: str) -> Module:
 
     _check_cubin_arch(display_path, path)
     cubin_info = _read_cubin_info(display_path, path)
-    module = parse_sass(display_path, disassemble(path))
+    return _add_cubin_info(parse_sass(display_path, disassemble(path)), cubin_info)
+
+
+def _add_cubin_info(module: Module, cubin_info: "CubinInfo") -> Module:
     module = _add_resources(module, lambda kernel: cubin_info.resources.get(kernel.name))
     return add_kernel_metadata(module, lambda kernel: cubin_info.metadata.get(kernel.name))
 

@@ -1,8 +1,8 @@
 """Rules that every instruction and every kernel of any reader satisfies, as a table.
 
-A reader that breaks one hands wrong code to the packages behind it: a register that is read at another width
-than it is written, a branch to nowhere. `verify_kernel` is run in tests, over dumps of real compilers and over
-PTX lowered here.
+A reader that breaks one hands wrong code to the packages behind it: a register that is read at another
+width than it is written, a branch to nowhere. `verify_kernel` is run in tests, over dumps of real compilers
+and over PTX lowered here.
 
     IMAD.WIDE R3, R4, 0x4, R6     pair-alignment: the pair R3 begins at an odd register
 """
@@ -236,5 +236,3 @@ def verify_kernel(kernel: Kernel) -> list[Violation]:
             text = kernel.decode_form(row).text if row >= 0 else ""
             found.append(Violation(name, row, text, message))
     return found
-
-

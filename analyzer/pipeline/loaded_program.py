@@ -14,14 +14,14 @@ from analyzer.flow.cfg import Cfg, build_cfg
 from analyzer.flow.def_use import DefUseChains, find_def_use_chains
 from analyzer.flow.loops import LoopForest, find_loops
 from analyzer.frontend.input_folder import is_folder, list_cubins
-from analyzer.frontend.module_reader import read_module
+from analyzer.frontend.module_reader import read_module, read_modules
 from analyzer.frontend.ptx_reader import PtxOptions
 from analyzer.ir.module import Instruction, Kernel, Module, SourceFormat
 from analyzer.isa.control_encoding import decode_control_code
 from analyzer.pipeline.options import Options
 from analyzer.report.notebook import make_html_table
 from analyzer.text.demangling import demangle
-from analyzer.text.errors import InputError, ToolError, WarplensError
+from analyzer.text.errors import InputError, WarplensError
 from analyzer.text.escaping import escape_controls
 from analyzer.text.kernel_names import find_matching_names, list_names_for_people
 from analyzer.text.source import Diagnostic, Severity
@@ -176,12 +176,14 @@ def load_all(
     arch: str = "",
     patterns: Sequence[str] = (),
     ptx: PtxOptions | None = None,
+    jobs: int = 1,
 ) -> list[Program]:
     """Read an input, or all cubins in a folder such as Triton's cache; see `load`.
 
     A file of a folder that cannot be read is left out with a warning, unless none can.
     patterns: of the kernels that are wanted. A cubin in a folder is called as its kernel, so that others of
         many are not read. All are read if a pattern fits no name of a file.
+    jobs: tools that run at a time.
     """
     if not is_folder(path):
         return [load(path, usage_path=usage_path, arch=arch, ptx=ptx)]
@@ -192,14 +194,13 @@ def load_all(
         files = [files[index] for index in sorted({index for each in found for index in each})]
     programs: list[Program] = []
     errors: list[WarplensError] = []
-    for file in files:
-        ordinal = sum(map(len, programs)) + 1
-        try:
-            module = read_module(file, usage_path=usage_path, arch=arch, ptx=ptx)
-        except (InputError, ToolError) as error:
-            errors.append(error)
+    ordinal = 1
+    for _, module in read_modules(files, usage_path=usage_path, arch=arch, ptx=ptx, jobs=jobs):
+        if isinstance(module, WarplensError):
+            errors.append(module)
         else:
             programs.append(Program(module, first_ordinal=ordinal))
+            ordinal += len(module)
     if not programs:
         raise errors[0]
     if errors:  # of some files among many

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -127,7 +128,7 @@ _FIELDS = {
 }
 
 
-def _name_amounts(amounts: Amounts) -> dict[str, int]:
+def _name_amounts(amounts: Amounts) -> dict[str, Any]:
     return {name: amounts[quantity] for name, quantity in _FIELDS.items()}
 
 
@@ -182,7 +183,7 @@ def _make_mean_report(loaded: LoadedKernel, executed: ExecutedLaunch, work: Laun
     grid = executed.profile.launch.grid
     assert grid is not None
     trips = _count_trips(loaded, executed.profile)
-    totals = {
+    totals: dict[str, Any] = {
         "mma_fma": work.mma_fma,
         "xu_operations": work.xu_operations,
         "fma_operations": work.fma_operations,
@@ -193,7 +194,7 @@ def _make_mean_report(loaded: LoadedKernel, executed: ExecutedLaunch, work: Laun
         "barriers": work.barriers,
         "trips": trips,
     }
-    means = {name: _divide(value, grid.count) for name, value in totals.items()}
+    means: dict[str, Any] = {name: _divide(value, grid.count) for name, value in totals.items()}
     note = "the execution profile sums over CTAs: there is one class, of means"
     return TasksReport(
         schema=TASKS_SCHEMA,

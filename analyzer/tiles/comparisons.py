@@ -7,8 +7,10 @@ these have one sign in every program, else element by element.
 """
 
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analyzer.tiles.values import (
     TRUE,
@@ -165,9 +167,8 @@ def select(flag: TileMask, a: TileInteger, b: TileInteger) -> TileInteger:
     return TileInteger(shape, np.zeros(1, dtype=np.int64), (), (np.where(condition, left, right),))
 
 
-def _choose(flag: BoolArray, a: IntArray, b: IntArray) -> IntArray:
-    chosen: IntArray = np.where(flag, a, b)
-    return chosen
+def _choose(flag: BoolArray, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    return np.where(flag, a, b)
 
 
 def wrap(a: TileInteger, bits: int) -> TileInteger:
@@ -183,4 +184,3 @@ def wrap(a: TileInteger, bits: int) -> TileInteger:
     if a.is_splat:
         return TileInteger(a.shape, wrapped.reshape(-1))
     return TileInteger(a.shape, np.zeros(1, dtype=np.int64), (), (wrapped,))
-

@@ -1,8 +1,8 @@
 """Tasks of a Triton kernel's launch: classes of programs that do the same (SynPerf, equation 1).
 
 A task is one program, that is one CTA (one cluster where a program has several CTAs). Programs that run every
-body equally often, and whose masks let equally many elements through, form a class. SynPerf's authors wrote such a
-decomposition by hand for each kernel; here it follows from the kernel's own code.
+body equally often, and whose masks let equally many elements through, form a class. SynPerf's authors wrote
+such a decomposition by hand for each kernel; here it follows from the kernel's own code.
 
     matmul of 1000 x 4104 by tiles of 128 x 128, 8 x 33 programs: 4 classes, of 7 · 32, 32, 7 and 1 programs,
     which differ in the rows and columns that are stored
@@ -19,7 +19,7 @@ from analyzer.ir.tile_operations import Operation, TritonFunction, TritonModule
 from analyzer.text.errors import InputError, UsageError
 from analyzer.tiles.evaluator import LaunchFacts, TileEvaluator
 from analyzer.tiles.launch_binding import bind_launch
-from analyzer.tiles.tile_program import TileProgram, build_tile_program
+from analyzer.tiles.tile_program import Loop, TileProgram, WhileLoop, WorkSite, build_tile_program
 from analyzer.tiles.values import TileTooLarge
 from analyzer.tiles.work import OperationWork, Quantity, ThreadCount
 
@@ -28,7 +28,7 @@ MAX_PROGRAMS = 1 << 25
 
 
 class Amounts(Struct, frozen=True):
-    """What a task, or all, ask for; a number for each `Quantity`, and the part that only repeats other threads."""
+    """What a task, or all, ask for: a number for each `Quantity`, and the part that repeats other threads."""
 
     values: tuple[int, ...]
     repeated: tuple[int, ...]  # of `values`: by threads that hold an element that others hold too
@@ -90,7 +90,8 @@ def find_kernel(module: TritonModule, name: str | None = None) -> TritonFunction
     if len(chosen) != 1:
         names = ", ".join(each.name for each in kernels[:8])
         raise UsageError(
-            f"{len(kernels)} kernels in this file" if name is None else f"no kernel {name!r}", hint=f"one of {names}"
+            f"{len(kernels)} kernels in this file" if name is None else f"no kernel {name!r}",
+            hint=f"one of {names}",
         )
     return chosen[0]
 
@@ -115,7 +116,9 @@ def decompose_launch(
     return _collect(program, table, grid, threads, tuple(facts.assumptions))
 
 
-def _evaluate_programs(program: TileProgram, facts: LaunchFacts, n_programs: int, table: "_ClassTable") -> None:
+def _evaluate_programs(
+    program: TileProgram, facts: LaunchFacts, n_programs: int, table: "_ClassTable"
+) -> None:
     first, at_once = 0, min(n_programs, _MAX_PROGRAMS_AT_ONCE)
     while first < n_programs:
         count = min(at_once, n_programs - first)
@@ -193,7 +196,8 @@ def _collect(
     places = np.empty(len(order), dtype=np.int32)
     places[order] = np.arange(len(order), dtype=np.int32)
     classes = tuple(
-        _make_class(program, table.rows[each], table.counts[each], table.first_programs[each]) for each in order
+        _make_class(program, table.rows[each], table.counts[each], table.first_programs[each])
+        for each in order
     )
     totals = _total_operations(program, table)
     return TaskDecomposition(
@@ -210,34 +214,63 @@ def _collect(
 
 def _make_class(program: TileProgram, row: NDArray[np.int64], count: int, example: int) -> TaskClass:
     amounts = add_amounts([_measure_site(program, place, row)[1] for place in range(len(program.sites))])
-    loops = tuple(
-        LoopTrips(loop.operation.line, int(row[_find_body(loop)])) for loop in program.loops
-    )
+    loops = tuple(LoopTrips(loop.operation.line, int(row[_find_body(loop)])) for loop in program.loops)
     return TaskClass(count, example, amounts, _sum_trips(program, row), loops)
 
 
-def _find_body(loop: object) -> int:
-    from analyzer.tiles.tile_program import Loop, WhileLoop
-
-    if isinstance(loop, Loop):
-        return loop.body.index
-    assert isinstance(loop, WhileLoop)
-    return loop.after.index
+def _find_body(loop: Loop | WhileLoop) -> int:
+    return loop.body.index if isinstance(loop, Loop) else loop.after.index
 
 
 def _sum_trips(program: TileProgram, row: NDArray[np.int64]) -> int:
-    """Return the trips of the innermost loops around products; around loads where no product is in a loop."""
+    """Return the trips of the innermost loops around products; around accesses where no product is in a loop.
+
+    A pipelined loop may have products of its first or last trips before or behind it: those of the same line
+    of source count as trips of it.
+    """
     loop_bodies = {_find_body(loop) for loop in program.loops}
-    for quantities in ((Quantity.MMA_FMA,), (Quantity.BYTES_LOADED, Quantity.BYTES_STORED)):
-        found = {
-            inner
-            for site in program.sites
-            if any(quantity in quantities for quantity, _ in (*site.work.fixed, *site.work.per_element))
-            and (inner := _find_inner_loop(program, site.body, loop_bodies)) is not None
-        }
+    products = _list_sites(program, (Quantity.MMA_FMA,))
+    places = {
+        site.operation.source_line
+        for site in products
+        if _find_inner_loop(program, site.body, loop_bodies) is not None
+    }
+    if places and None not in places:
+        return _sum_products(program, row, loop_bodies, products)
+    for sites in (products, _list_sites(program, (Quantity.BYTES_LOADED, Quantity.BYTES_STORED))):
+        found = {_find_inner_loop(program, site.body, loop_bodies) for site in sites} - {None}
         if found:
-            return int(sum(row[body] for body in found))
+            return int(sum(row[body] for body in found if body is not None))
     return 0
+
+
+def _list_sites(program: TileProgram, quantities: tuple[Quantity, ...]) -> list[WorkSite]:
+    return [
+        site
+        for site in program.sites
+        if any(quantity in quantities for quantity, _ in (*site.work.fixed, *site.work.per_element))
+    ]
+
+
+def _sum_products(
+    program: TileProgram, row: NDArray[np.int64], loop_bodies: set[int], products: list[WorkSite]
+) -> int:
+    """Return the executions of the most frequent product of each loop, with those of its line elsewhere."""
+    # A product may be cut into several along its inner axis, which then stand in one body.
+    by_body: dict[tuple[object, int], int] = {}
+    for site in products:
+        key = site.operation.source_line, site.body
+        own = int(row[program.n_bodies + site.index] if site.is_dynamic else row[site.body])
+        by_body[key] = max(own, by_body.get(key, 0))
+    executions: dict[object, int] = {}
+    for (place, _), own in by_body.items():
+        executions[place] = executions.get(place, 0) + own
+    chosen: dict[int, object] = {}
+    for site in products:
+        loop, place = _find_inner_loop(program, site.body, loop_bodies), site.operation.source_line
+        if loop is not None and (loop not in chosen or executions[chosen[loop]] < executions[place]):
+            chosen[loop] = place
+    return sum(executions[place] for place in set(chosen.values()))
 
 
 def _find_inner_loop(program: TileProgram, body: int, loop_bodies: set[int]) -> int | None:

@@ -2,13 +2,13 @@
 
 Each body is run with a weight per program: how often that program runs it. Weights are split at branches by
 their condition, and become 0 for the programs that have left a loop, so that one pass serves programs that go
-different ways. A loop is run once for each of the most trips that any program makes; where nothing that is computed
-inside changes from trip to trip, once for all.
+different ways. A loop is run once for each of the most trips that any program makes; where nothing that is
+computed inside changes from trip to trip, once for all.
 
     pid 0 … 3, causal attention: trips 1, 2, 3, 4 → weights of the body 1 1 1 1, 0 1 1 1, 0 0 1 1, 0 0 0 1
 
-*Invariant:* when a body runs with weight w, every value in it that some program with w > 0 may read holds what that
-program would have computed. What programs with w = 0 hold there is arbitrary.
+*Invariant:* when a body runs with weight w, every value in it that a program with w > 0 may read holds what
+that program would have computed. What programs with w = 0 hold there is arbitrary.
 """
 
 from collections.abc import Mapping
@@ -233,7 +233,9 @@ class TileEvaluator:
         lower, step = (self._values[each] for each in (loop.lower, loop.step))
         running = (weight > 0) & (trips > 0)
         most = int(np.max(np.where(weight > 0, trips, 0)))
-        are_equal = not np.ptp(trips[np.broadcast_to(weight > 0, trips.shape)]) if most and len(trips) > 1 else True
+        are_equal = (
+            not np.ptp(trips[np.broadcast_to(weight > 0, trips.shape)]) if most and len(trips) > 1 else True
+        )
         keeps = [each.result in self.program.needed for each in loop.carried]
         for trip in range(most):
             is_last_run = trip + 1 >= _MAX_TRIPS or self._runs_left <= 0
@@ -262,10 +264,13 @@ class TileEvaluator:
         numbers = [each.base.astype(np.int64) for each in bounds if isinstance(each, TileInteger)]
         if len(numbers) < len(bounds):
             unknown = next(each for each in bounds if not isinstance(each, TileInteger))
-            self._note_unknown(unknown, f"line {loop.operation.line}: {ASSUMED_TRIP_COUNT} trips of the loop are assumed")
+            self._note_unknown(
+                unknown, f"line {loop.operation.line}: {ASSUMED_TRIP_COUNT} trips of the loop are assumed"
+            )
             return np.full(1, ASSUMED_TRIP_COUNT, dtype=np.int64)
         lower, upper, step = numbers
-        return np.maximum(0, -((lower - upper) // np.maximum(step, 1)))
+        trips: IntArray = np.maximum(0, -((lower - upper) // np.maximum(step, 1)))
+        return trips
 
     def _run_while(self, loop: WhileLoop, weight: IntArray) -> None:
         """Run a loop while its condition holds; one that waits for another program goes on at once."""
@@ -274,7 +279,9 @@ class TileEvaluator:
         finals: list[TileValue] = [Unknown()] * len(loop.results)
         for trip in range(_MAX_TRIPS):
             self._run_body(loop.before, weight)
-            goes_on = self._decide(loop.condition, loop.operation.line, default=trip == 0 and self._work[loop.after.index] > 0)
+            goes_on = self._decide(
+                loop.condition, loop.operation.line, default=trip == 0 and self._work[loop.after.index] > 0
+            )
             forwarded = [self._values[each] for each in loop.forwarded]
             leaving = (weight > 0) & ~goes_on
             finals = [_merge(leaving, new, old) for new, old in zip(forwarded, finals, strict=False)]
@@ -345,9 +352,7 @@ class TileEvaluator:
                 waiting += [each.target for each in graph.blocks[place].jumps if each.target is not None]
         return sum(self._work[graph.blocks[place].body.index] for place in seen)
 
-    def _follow_jumps(
-        self, graph: Graph, place: int, weight: IntArray, waiting: dict[int, IntArray]
-    ) -> None:
+    def _follow_jumps(self, graph: Graph, place: int, weight: IntArray, waiting: dict[int, IntArray]) -> None:
         block = graph.blocks[place]
         sides: tuple[NDArray[np.bool_], ...] = (np.ones(1, dtype=np.bool_),)
         if block.condition is not None and block.operation is not None:

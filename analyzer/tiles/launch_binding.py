@@ -42,17 +42,25 @@ def bind_launch(
         for ordinal, argument in enumerate(function.arguments)
     )
     contents = {
-        ordinal: found
-        for ordinal, value in given.items()
-        if (found := _read_contents(value)) is not None
+        ordinal: found for ordinal, value in given.items() if (found := _read_contents(value)) is not None
     }
     names = tuple(_name(function, ordinal) for ordinal in range(len(function.arguments)))
     return LaunchFacts(grid, _complete_descriptors(function, values), names, contents)
 
 
 def _name(function: TritonFunction, ordinal: int) -> str:
+    """Return the name of an argument; what stands behind a descriptor is `d.shape.0`, …, `d.stride.0`, …
+
+    Triton gives extents and strides of a descriptor the name of the descriptor itself.
+    """
     names = function.argument_names
-    return names[ordinal] if ordinal < len(names) else ""
+    name = names[ordinal] if ordinal < len(names) else ""
+    first = names.index(name) if name else ordinal
+    kind = function.arguments[first].type if first < len(function.arguments) else None
+    if first == ordinal or not isinstance(kind, DescriptorType):
+        return name
+    rank, place = len(kind.block.shape), ordinal - first - 1
+    return f"{name}.shape.{place}" if place < rank else f"{name}.stride.{place - rank}"
 
 
 def resolve_arguments(function: TritonFunction, arguments: Sequence[Argument]) -> dict[int, ArgumentValue]:
@@ -79,12 +87,12 @@ def resolve_arguments(function: TritonFunction, arguments: Sequence[Argument]) -
 
 
 def _find_ordinal(function: TritonFunction, name: str) -> int | None:
-    names = list(function.argument_names)
+    names = [_name(function, ordinal) for ordinal in range(len(function.arguments))]
     return names.index(name) if names.count(name) == 1 else None
 
 
 def _list_names(function: TritonFunction) -> str:
-    names = [name or str(place) for place, name in enumerate(function.argument_names)]
+    names = [_name(function, place) or str(place) for place in range(len(function.arguments))]
     shown = ", ".join(names[:_MAX_SHOWN_NAMES]) + (" …" if len(names) > _MAX_SHOWN_NAMES else "")
     return f"it has: {shown}; constants and arguments of 1 or None are folded into the code"
 
@@ -126,7 +134,8 @@ def _bind_descriptor(label: str, value: ArgumentValue | None) -> TileValue:
     if value is not None and not isinstance(value, TensorMap | Pointer | NullPointer):
         raise UsageError(f"argument {label} is a tensor descriptor, {value} is none")
     return Unknown(
-        f"the extents of descriptor {label} are not given", f"--arg {label}=tensormap:TYPE:EXTENTS:BOX gives them"
+        f"the extents of descriptor {label} are not given",
+        f"--arg {label}=tensormap:TYPE:EXTENTS:BOX gives them",
     )
 
 
@@ -154,5 +163,3 @@ def _read_contents(value: ArgumentValue) -> ArgumentContents | None:
         pattern = np.frombuffer(encode_fill_pattern(value), dtype=np.uint8)
         return ArgumentContents(pattern, is_uniform=True)
     return None
-
-

@@ -8,7 +8,8 @@ same elements. That is what replication counts:
     blocked<{sizePerThread = [4], threadsPerWarp = [32], warpsPerCTA = [4]}> of 256 elements:
     register bits 1, 2; lane bits 4, 8, 16, 32, 64; warp bits 128 and 0: each element in 2 threads
 
-Loads and arithmetic run in every thread that holds an element; stores, atomics and asynchronous copies in one of them.
+Loads and arithmetic run in every thread that holds an element; stores, atomics and asynchronous copies in one
+of them.
 Facts on the layouts: Triton's TritonGPUAttrDefs.td and its conversion to linear layouts.
 """
 
@@ -119,7 +120,10 @@ def _grow_and_cut(bases: ThreadBases, shape: tuple[int, ...]) -> ThreadBases:
             step *= 2
     return ThreadBases(
         *(
-            tuple(tuple(step if step < shape[axis] else 0 for axis, step in enumerate(offset)) for offset in part)
+            tuple(
+                tuple(step if step < shape[axis] else 0 for axis, step in enumerate(offset))
+                for offset in part
+            )
             for part in (tuple(register), bases.lane, bases.warp)
         )
     )
@@ -143,7 +147,9 @@ def _find_bases(layout: Layout, shape: tuple[int, ...]) -> ThreadBases | None:
 
 def _find_blocked_bases(layout: Layout, shape: tuple[int, ...]) -> ThreadBases | None:
     rank = len(shape)
-    parts = [find_integers(layout, name) for name in ("sizePerThread", "threadsPerWarp", "warpsPerCTA", "order")]
+    parts = [
+        find_integers(layout, name) for name in ("sizePerThread", "threadsPerWarp", "warpsPerCTA", "order")
+    ]
     if any(part is None or len(part) != rank for part in parts):
         return None
     per_thread, per_warp, per_cta, order = (part for part in parts if part is not None)
@@ -206,7 +212,9 @@ def _list_warp_bases(rank: int, warps: tuple[int, ...], tile: tuple[int, int]) -
     steps = (*[1] * (rank - 2), *tile)
     order = (rank - 2, rank - 1, *range(rank - 2)) if tile[1] > 8 else tuple(reversed(range(rank)))
     return tuple(
-        _make_offset(rank, axis, steps[axis] << bit) for axis in order for bit in range(_count_bits(warps[axis]))
+        _make_offset(rank, axis, steps[axis] << bit)
+        for axis in order
+        for bit in range(_count_bits(warps[axis]))
     )
 
 
@@ -239,7 +247,11 @@ def _find_operand_bases(layout: Layout, shape: tuple[int, ...]) -> ThreadBases |
     found = []
     for axis in reversed(range(rank)):
         for bit in range(_count_bits(warps[axis])):
-            step = (16 if operand[0] == 0 else 8) << bit if axis == outer else (1 << bit if axis < rank - 2 else 0)
+            step = (
+                (16 if operand[0] == 0 else 8) << bit
+                if axis == outer
+                else (1 << bit if axis < rank - 2 else 0)
+            )
             found.append(_make_offset(rank, axis, step) if axis != inner else (0,) * rank)
     return ThreadBases(tuple(register), tuple(lane), tuple(found))
 

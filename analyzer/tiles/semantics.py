@@ -1,8 +1,8 @@
 """What tile operations compute: operation names → functions on the values of many programs.
 
 Only what masks, loop bounds, conditions and known arrays depend on is computed: integers, truth values and
-pointers. A result that no rule gives is `Unknown`, and so is what is loaded from memory that the launch does not
-describe.
+pointers. A result that no rule gives is `Unknown`, and so is what is loaded from memory that the launch does
+not describe.
 """
 
 from collections.abc import Callable, Mapping
@@ -131,7 +131,9 @@ def _evaluate_program_id(context: EvaluationContext, operation: Operation, opera
     return TileInteger((), context.program_ids[_find_axis(operation)])
 
 
-def _evaluate_program_count(context: EvaluationContext, operation: Operation, operands: Operands) -> TileValue:
+def _evaluate_program_count(
+    context: EvaluationContext, operation: Operation, operands: Operands
+) -> TileValue:
     return make_integer(context.grid[_find_axis(operation)])
 
 
@@ -171,7 +173,9 @@ def reshape_lazily(value: TileValue, shape: Shape) -> TileValue:
 def _map_pointer(value: TileValue, shape: Shape, change: Callable[[TileValue], TileValue]) -> TileValue:
     if isinstance(value, TilePointer):
         moved = change(value.offset)
-        return TilePointer(value.argument, moved if isinstance(moved, TileInteger) else find_unknown([moved]), shape)
+        return TilePointer(
+            value.argument, moved if isinstance(moved, TileInteger) else find_unknown([moved]), shape
+        )
     return change(value)
 
 
@@ -382,7 +386,7 @@ def _exclude(a: TileMask, b: TileMask) -> TileMask:
 def _evaluate_and(context: EvaluationContext, operation: Operation, operands: Operands) -> TileValue:
     a, b = operands[0], operands[1]
     for one, other in ((a, b), (b, a)):
-        # False and anything is false; an unknown condition beside a known one leaves the known one, an upper bound.
+        # False and anything is false; beside an unknown condition a known one is an upper bound.
         if isinstance(one, TileMask) and isinstance(other, Unknown):
             if one.is_splat and not one.flag.any():
                 return one
@@ -510,7 +514,8 @@ def _gather(
 ) -> TileInteger:
     """Return what an array holds where a load reads it; `other`, or 0, where its mask is false."""
     pointer, shape = operands[0], find_shape(operation)
-    assert isinstance(pointer, TilePointer) and isinstance(pointer.offset, TileInteger)
+    assert isinstance(pointer, TilePointer)
+    assert isinstance(pointer.offset, TileInteger)
     size = max(1, count_bits(operation.results[0].type) // 8)
     places = materialize(pointer.offset) // size
     mask = operands[1] if len(operands) > 1 else None
@@ -555,7 +560,12 @@ def _evaluate_reduction(context: EvaluationContext, operation: Operation, operan
     value, function = operands[0], _REDUCTIONS.get(_find_combiner(operation))
     if isinstance(value, TileMask):
         value = _to_integer(value)
-    if not isinstance(value, TileInteger) or function is None or len(operands) != 1 or value.base.dtype != np.int64:
+    if (
+        not isinstance(value, TileInteger)
+        or function is None
+        or len(operands) != 1
+        or value.base.dtype != np.int64
+    ):
         return find_unknown(operands)
     axis = read_integer_attribute(operation, "axis")
     numbers = _fill(materialize(value), value.shape)
@@ -623,7 +633,8 @@ def _evaluate_float_to_integer(
 
 
 _FLOAT_RELATIONS: Mapping[str, Callable[..., NDArray[np.bool_]]] = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
+    "ge": np.greater_equal,
 }  # fmt: skip
 
 

@@ -159,7 +159,7 @@ class TileProgram(Struct, frozen=True, eq=False):
 
 
 def build_tile_program(module: TritonModule, function: TritonFunction, threads: ThreadCount) -> TileProgram:
-    """Return a kernel of a module as a program. Raises InputError where it is nested or inlined without end."""
+    """Return a kernel of a module as a program. Raises InputError where it is nested without end."""
     return _ProgramBuilder(module, threads).build(function)
 
 
@@ -262,7 +262,9 @@ class _ProgramBuilder:
         finally:
             self._depth -= 1
 
-    def _add_block(self, block: Block, scope: dict[str, int], body: int, nodes: list[Node]) -> tuple[int, ...]:
+    def _add_block(
+        self, block: Block, scope: dict[str, int], body: int, nodes: list[Node]
+    ) -> tuple[int, ...]:
         """Add the operations of a block; return the operands of its terminator."""
         for operation in block.operations:
             self._add_operation(_rename(operation), scope, body, nodes)
@@ -270,7 +272,9 @@ class _ProgramBuilder:
             return ()
         return self._look_up(scope, block.operations[-1].operands)
 
-    def _add_operation(self, operation: Operation, scope: dict[str, int], body: int, nodes: list[Node]) -> None:
+    def _add_operation(
+        self, operation: Operation, scope: dict[str, int], body: int, nodes: list[Node]
+    ) -> None:
         self._n_operations += 1
         if self._n_operations > _MAX_OPERATIONS:
             raise InputError(f"more than {_MAX_OPERATIONS:,} operations after calls are inlined")
@@ -332,8 +336,8 @@ class _ProgramBuilder:
     def _add_barriers(self, operation: Operation, work: OperationWork, body: int) -> OperationWork:
         """Add the barriers that keep threads from writing what others still read.
 
-        What goes through shared memory waits for what used it before; the first use has nothing to wait for. What
-        fills a buffer in a loop waits for the products that read it.
+        What goes through shared memory waits for what used it before; the first use has nothing to wait for.
+        What fills a buffer in a loop waits for the products that read it.
         """
         exchanges = any(quantity is Quantity.EXCHANGES for quantity, _ in work.fixed)
         is_filling = operation.name in _BUFFER_FILLS and bool(work.fixed)
@@ -369,7 +373,8 @@ class _ProgramBuilder:
         for each in carried:
             self._requirements[each.argument] = self._requirements[each.result] = (each.initial, each.next)
         self._roots += operands[:3]
-        loop = Loop(operation, *operands[:3], arguments[0], carried, Body(index, tuple(inner[0])))
+        lower, upper, step = operands[:3]
+        loop = Loop(operation, lower, upper, step, arguments[0], carried, Body(index, tuple(inner[0])))
         self._loops.append(loop)
         nodes.append(loop)
 
@@ -451,7 +456,10 @@ class _ProgramBuilder:
             self._unknown_calls.append(name)
             return
         inner = {value.name: number for value, number in zip(function.arguments, operands, strict=False)}
-        inner |= {value.name: number for value, number in zip(function.body.blocks[0].arguments, operands, strict=False)}
+        inner |= {
+            value.name: number
+            for value, number in zip(function.body.blocks[0].arguments, operands, strict=False)
+        }
         returned = self._inline_region(function.body, inner, body, nodes, results)
         if returned != results:
             for value, number in zip(operation.results, returned, strict=False):

@@ -46,7 +46,7 @@ class Unknown(Struct, frozen=True):
 
 
 class TileInteger(Struct, frozen=True, eq=False):
-    """Integers of a tile, or one number (shape ()); also numbers of floating point, which are always splats."""
+    """Integers of a tile, or one number (shape ()); numbers of floating point too, always as splats."""
 
     shape: Shape
     base: NDArray[np.int64] | NDArray[np.float64]
@@ -162,7 +162,7 @@ def materialize(a: TileInteger) -> NDArray[np.int64]:
         along = [1] * ndim
         along[axis + 1] = a.shape[axis]
         ramps.append((align(stride, ndim), np.arange(a.shape[axis], dtype=np.int64).reshape(along)))
-    base = align(a.base.astype(np.int64) if a.base.dtype != np.int64 else a.base, ndim)
+    base = align(a.base.astype(np.int64, copy=False), ndim)
     shapes = [np.broadcast_shapes(stride.shape, ramp.shape) for stride, ramp in ramps]
     check_size(base.shape, *shapes, *(part.shape for part in a.parts))
     total = base

@@ -34,20 +34,24 @@ class Quantity(IntEnum):
 
     MMA_FMA = 0  # multiply-adds of tensor cores
     XU_OPERATIONS = 1  # exponentials, reciprocals, roots …, per lane
-    FMA_OPERATIONS = 2  # additions, multiplications and multiply-adds of floating point on CUDA cores, per lane
+    FMA_OPERATIONS = (
+        2  # additions, multiplications and multiply-adds of floating point on CUDA cores, per lane
+    )
     BYTES_LOADED = 3  # from global memory
     BYTES_STORED = 4  # to global memory
     SHARED_BYTES = 5  # read from and written to shared memory by threads
     ATOMICS = 6  # elements of atomic operations in global memory
-    BARRIERS = 7  # of all threads of the CTA: written in the code, or needed by what goes through shared memory
+    BARRIERS = (
+        7  # of all threads of the CTA: written in the code, or needed by what goes through shared memory
+    )
     EXCHANGES = 8  # conversions of layouts and reductions that go through shared memory
 
 
 class OperandOrigin(Struct, frozen=True):
     """What an operand is made of: the tile or number that was broadcast to it.
 
-    The code computes what depends on the broadcast value alone once: the reciprocal of a row's sum is taken per
-    row, not per element.
+    The code computes what depends on the broadcast value alone once: the reciprocal of a row's sum is taken
+    per row, not per element.
     """
 
     type: IrType
@@ -96,15 +100,17 @@ _XU_OPERATIONS: dict[str, tuple[int, int]] = {
     "tt.precise_divf": (1, 5),
 }
 _FMA_OPERATIONS = frozenset(("arith.addf", "arith.subf", "arith.mulf", "math.fma"))
-DIVISIONS = frozenset(("arith.divf",))  # integer divisions take their seed from the XU pipe too, in SASS alone
+DIVISIONS = frozenset(
+    ("arith.divf",)
+)  # integer divisions take their seed from the XU pipe too, in SASS alone
 _DOTS = frozenset(("tt.dot", "ttng.warp_group_dot"))
 _TENSOR_MEMORY_DOTS = frozenset(("ttng.tc_gen5_mma", "ttng.tc_gen5_mma_scaled"))
 _PACKED_TYPES = ("e2m1",)
 _BARRIERS = frozenset(("gpu.barrier", "ttg.barrier", "ttg.local_barrier", "ttg.async_wait"))
 _EXTERNAL_MUFU = {  # functions of libdevice by what they are made of
     "exp": 1, "exp2": 1, "exp10": 1, "expm1": 1, "log": 0, "log2": 0, "log1p": 0, "tanh": 2, "fast_expf": 1,
-    "fast_logf": 1, "fast_sinf": 1, "fast_cosf": 1, "fast_dividef": 1, "rsqrt": 1, "sqrt": 1, "div_rn": 1, "fdiv_rn": 1,
-    "erf": 1, "fast_tanhf": 1, "pow": 2, "fast_powf": 2,
+    "fast_logf": 1, "fast_sinf": 1, "fast_cosf": 1, "fast_dividef": 1, "rsqrt": 1, "sqrt": 1, "div_rn": 1,
+    "fdiv_rn": 1, "erf": 1, "fast_tanhf": 1, "pow": 2, "fast_powf": 2,
 }  # fmt: skip
 _BITS = {
     "i1": 8, "f4E2M1FN": 4, "i4": 4, "tf32": 32, "index": 64,
@@ -283,7 +289,7 @@ def _find_packing(operation: Operation) -> int:
 
 
 def _count_repeated_products(result: TensorType, threads: ThreadCount) -> int:
-    """Return how many warps compute the same products: those that a small tile leaves without rows of their own.
+    """Return how many warps compute the same products, since a small tile has no rows of its own for each.
 
     A tile with fewer rows or columns than one matrix instruction is computed as a whole one.
     """
@@ -390,9 +396,15 @@ def _find_descriptor_store_work(operation: Operation, threads: ThreadCount) -> O
 
 
 def _describe_box(
-    kind: IrType, quantity: Quantity, descriptor: Value, operands: tuple[Value, ...], flag: Value | None = None
+    kind: IrType,
+    quantity: Quantity,
+    descriptor: Value,
+    operands: tuple[Value, ...],
+    flag: Value | None = None,
 ) -> OperationWork:
-    indices = tuple(each for each in operands if isinstance(each.type, ScalarType) and name_type(each.type) != "i1")
+    indices = tuple(
+        each for each in operands if isinstance(each.type, ScalarType) and name_type(each.type) != "i1"
+    )
     return OperationWork(
         per_element=((quantity, max(1, count_bits(kind) // 8)),),
         type_name=name_type(kind),
@@ -408,7 +420,11 @@ def _find_bulk_load_work(operation: Operation, threads: ThreadCount) -> Operatio
     buffers = [each for each in operation.operands if isinstance(each.type, MemoryType)]
     if len(buffers) < 2:
         return None
-    flags = [each for each in operation.operands if name_type(each.type) == "i1" and isinstance(each.type, ScalarType)]
+    flags = [
+        each
+        for each in operation.operands
+        if name_type(each.type) == "i1" and isinstance(each.type, ScalarType)
+    ]
     return _describe_box(
         buffers[-1].type,
         Quantity.BYTES_LOADED,
@@ -422,12 +438,16 @@ def _find_bulk_store_work(operation: Operation, threads: ThreadCount) -> Operati
     buffers = [each for each in operation.operands if isinstance(each.type, MemoryType)]
     if not buffers:
         return None
-    return _describe_box(buffers[-1].type, Quantity.BYTES_STORED, operation.operands[0], operation.operands[1:])
+    return _describe_box(
+        buffers[-1].type, Quantity.BYTES_STORED, operation.operands[0], operation.operands[1:]
+    )
 
 
 def _find_shared_work(operation: Operation, threads: ThreadCount) -> OperationWork | None:
     """Return the bytes that threads move between registers and shared memory."""
-    tiles = [each.type for each in (*operation.operands, *operation.results) if isinstance(each.type, TensorType)]
+    tiles = [
+        each.type for each in (*operation.operands, *operation.results) if isinstance(each.type, TensorType)
+    ]
     buffers = [
         each.type
         for each in (*operation.operands, *operation.results)
@@ -445,8 +465,8 @@ def _find_shared_work(operation: Operation, threads: ThreadCount) -> OperationWo
 def _find_reduction_work(operation: Operation, threads: ThreadCount) -> OperationWork | None:
     """Return the work of a reduction: its body once for each element but the first of those reduced.
 
-    With a layout: within a thread, then by shuffles among lanes that hold parts of one result, and where warps
-    hold parts, through shared memory: each warp stores its part, one stores their sum, and all load that.
+    With a layout: within a thread, then by shuffles among lanes that hold parts of one result, and where
+    warps hold parts, through shared memory: each warp stores its part, one stores their sum, and all load that.
     """
     if not operation.operands or not operation.regions:
         return None
@@ -543,4 +563,3 @@ _FINDERS: dict[str, Finder] = {
     **dict.fromkeys(("tt.dot_scaled", *_DOTS), _find_dot_work),
     **dict.fromkeys(_TENSOR_MEMORY_DOTS, _find_tensor_memory_dot_work),
 }
-

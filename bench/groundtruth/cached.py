@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-from groundtruth.records import CODE
 
 from analyzer.fingerprint import compute_model_fingerprint
+from groundtruth.records import CODE
 
 _Value = TypeVar("_Value")
 

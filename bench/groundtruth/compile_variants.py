@@ -1,7 +1,8 @@
-"""Compile Triton kernels for sm_90 without a GPU; run by an interpreter that has Triton, job on standard input.
+"""Compile Triton kernels for sm_90 without a GPU; run by an interpreter that has Triton.
 
-The job is JSON: `folder` to write `KEY.cubin` into, `version` of Triton, `sources` (folders of the modules
-`tkernels` and `tsweep`), and `variants`: key to kernel, signature, constants, warps and stages.
+The job, on standard input, is JSON: `folder` to write `KEY.cubin` into, `version` of Triton, `sources`
+(folders of the modules `tkernels` and `tsweep`), and `variants`: key to kernel, signature, constants, warps
+and stages.
 """
 
 import importlib

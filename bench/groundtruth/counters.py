@@ -6,18 +6,20 @@ known ones. Per-kernel counters of caches and DRAM are what a simulation of cach
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from statistics import median
 
-from groundtruth.cached import find_or_make
-from groundtruth.launch_table import write_launches
-from groundtruth.records import CODE, GPU, MeasuredLaunch, Record, read_launches, read_lines
 from msgspec import Struct
 from msgspec.structs import replace
 
 import analyzer
 from analyzer.evaluation.case_table import Case, make_launch, read_cases
+from analyzer.pipeline.loaded_program import Program
 from analyzer.report.analyze_schema import KernelReport, MemoryEntry
+from groundtruth.cached import find_or_make
+from groundtruth.launch_table import write_launches
+from groundtruth.records import CODE, GPU, MeasuredLaunch, Record, read_launches, read_lines
 
 # Columns of the source page, and what `analyze` calls them.
 COLUMNS = {
@@ -51,7 +53,7 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 class ComparedKernel(Struct, frozen=True, kw_only=True):
-    """One profiled launch: how many counts were compared by column, what differs, and whole-kernel counters."""
+    """One profiled launch: counts that were compared by column, what differs, and counters of the whole."""
 
     case: str
     family: str
@@ -73,7 +75,7 @@ def compare_kernels() -> tuple[ComparedKernel, ...]:
     launches = {launch.case: launch for launch in read_launches()}
     counted = {record["case_id"]: record for record in read_lines("ncu") if record["record"] == "ncu"}
     pages = {record["case_id"]: record for record in read_lines("source_counts")}
-    cases = [case for case in counted if case in launches and case in pages]
+    cases = sorted(case for case in counted if case in launches and case in pages)
     rows = _read_rows(launches[case] for case in cases)
     return tuple(_compare(launches[case], rows[case], counted[case], pages[case]) for case in cases)
 
@@ -88,7 +90,7 @@ def _read_rows(launches: Iterable[MeasuredLaunch]) -> dict[str, Case]:
 
 
 def _compare(launch: MeasuredLaunch, case: Case, counted: Record, page: Record) -> ComparedKernel:
-    key = [case.execution_key, str(case.l2), case.timing, counted, page, Path(__file__).read_text("utf-8")]
+    key = [case.execution_key, str(case.l2), case.timing, counted, page, _RESULT_VERSION]
     return find_or_make(
         [launch.cubin, *case.data_files],
         key,
@@ -97,9 +99,14 @@ def _compare(launch: MeasuredLaunch, case: Case, counted: Record, page: Record) 
     )
 
 
+@lru_cache(maxsize=2)
+def _load(path: Path) -> Program:
+    return analyzer.load(str(path))
+
+
 def _compare_now(launch: MeasuredLaunch, case: Case, counted: Record, page: Record) -> ComparedKernel:
     options = analyzer.Options(kernels=(launch.kernel,), launch=make_launch(case), listing=True)
-    report = analyzer.analyze(analyzer.load(str(launch.cubin)), gpu=GPU, options=options).kernels[0]
+    report = analyzer.analyze(_load(launch.cubin), gpu=GPU, options=options).kernels[0]
     rows = [dict(zip(page["columns"], row, strict=True)) for row in page["rows"]]
     compared: Counter[str] = Counter()
     differences = []
@@ -172,6 +179,7 @@ def _pair_access(access: MemoryEntry, row: Record) -> Iterator[tuple[str, Record
 
 # ---- counters of the whole kernel --------------------------------------------------------------------
 
+_RESULT_VERSION = 1  # of what is kept on disk: to be raised when the comparison changes
 MIN_COMPARED = 1000  # of a counter; smaller ones are noise
 METRICS = {
     "instructions": "smsp__inst_executed.sum",

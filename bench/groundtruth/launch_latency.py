@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from groundtruth.records import GPU, Record, read_document
 
 from analyzer.hardware.gpu_database import load_gpu
+from groundtruth.records import GPU, Record, read_document
 
 _MIN_SLOPE_CTAS = 4096  # from here on the time grows by a constant for each CTA
 

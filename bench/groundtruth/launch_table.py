@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from groundtruth.records import GPU, MeasuredLaunch
 from predictions import write_table
 
+from groundtruth.records import GPU, MeasuredLaunch
 
 _DISTURBED_RATIO = 1.2  # a warm launch that takes so much longer than a cold one was disturbed
 COLD_SUFFIX = " (cold)"

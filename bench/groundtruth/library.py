@@ -1,14 +1,14 @@
-"""PyTorch's operations against the models of operators: a table of `warplens validate` with a column operator."""
+"""PyTorch's operations against the models of operators, as a table of `warplens validate`."""
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from groundtruth.records import GPU, Record, read_measurements
 from predictions import write_table
 
 import analyzer
 from analyzer.report.validation_schema import CaseEntry
+from groundtruth.records import GPU, Record, read_measurements
 
 MODELS = ("ours", "synperf", "neusight", "linear", "roofline")
 COLUMNS = (

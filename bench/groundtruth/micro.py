@@ -1,12 +1,11 @@
 """Micro-benchmarks beside the figures of hwdb: latencies, rates of pipes, memory."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-from groundtruth.records import GPU, Record, read_document
 
 from analyzer.hardware.gpu_database import load_arch, load_gpu
 from analyzer.ir.scheduling import SchedClass
+from groundtruth.records import GPU, Record, read_document
 
 _SUB_CORES = 4
 
@@ -78,8 +77,13 @@ def _compare_operations(cases: Mapping[str, Record]) -> list[ComparedFigure]:
 def _compare_memory(cases: Mapping[str, Record]) -> list[ComparedFigure]:
     gpu, arch = load_gpu(GPU), load_arch("sm_90")
     memory, file = arch.memory, gpu.file
-    chase: Callable[[str], float] = lambda name: cases[f"chase/{name}"]["latency_cycles"]
-    best: Callable[[str], float] = lambda name: cases[f"bandwidth/{name}"]["gb_per_s_best"]
+
+    def chase(name: str) -> float:
+        return float(cases[f"chase/{name}"]["latency_cycles"])
+
+    def best(name: str) -> float:
+        return float(cases[f"bandwidth/{name}"]["gb_per_s_best"])
+
     port = cases["l2/LDG_128_one_sm"]["by_warps"]["32"]["bytes_per_cycle_per_sm"]
     sched = arch.sched
     rows = [

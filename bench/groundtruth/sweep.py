@@ -1,17 +1,20 @@
 """Choose rows of the configuration sweep, and compile their kernels with Triton again.
 
-Of each chosen shape the fastest configurations, some of the fastest fifth and others, all by a hash, so that
-a choice of the best can be judged. The cubins are not kept with the measurements. Compiled again they differ
-from the measured ones in their debug information, which holds paths; registers and spilled bytes are compared.
+Of each chosen shape the fastest configurations, some of the fastest fifth and others, all by a hash, so
+that a choice of the best can be judged. The cubins are not kept with the measurements.
+Compiled again they differ from the measured ones in their debug information, which holds paths, so that their
+SHA-1 is another; registers and spilled bytes of the first 60 are those that were measured.
 """
 
 import json
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from zlib import crc32
+
+from kernels.recipes import ROOT, TableError
 
 from groundtruth.records import (
     CODE,
@@ -23,26 +26,26 @@ from groundtruth.records import (
     unpack_code,
     write_array,
 )
-from kernels.recipes import ROOT, TableError
 
 KERNEL_SOURCES = ROOT.parent / "shared" / "groundtruth"
 TRITON_VERSION = "3.6.0"
 _COMPILER = Path(__file__).with_name("compile_variants.py")
 _WARP = 32
 _N_FASTEST, _N_OF_FASTEST_FIFTH, _N_OF_OTHERS = 3, 5, 12
-SHAPES = {"moe": 3, "gemm": 3, "attention": 2}  # how many shapes of each kernel
+SHAPES = {"moe": 1, "gemm": 1, "attention": 1}  # how many shapes of each kernel
+ALL_SHAPES = {"moe": 6, "gemm": 6, "attention": 3}
 
 
-def select_sweep_rows() -> tuple[Record, ...]:
-    """Return a sample of the rows that have a time, shape by shape."""
+def select_sweep_rows(shapes: Mapping[str, int]) -> tuple[Record, ...]:
+    """Return a sample of the rows that have a time, of so many shapes of each kernel."""
     by_shape: dict[str, list[Record]] = defaultdict(list)
     for row in read_lines("sweep"):
         if row["status"] == "ok":
             by_shape[find_sweep_shape(row)].append(row)
     found: list[Record] = []
-    for family, count in SHAPES.items():
-        shapes = sorted((s for s in by_shape if s.startswith(f"{family}/")), key=_hash)
-        for shape in shapes[:count]:
+    for family, count in shapes.items():
+        names = sorted((s for s in by_shape if s.startswith(f"{family}/")), key=_hash)
+        for shape in names[:count]:
             found += _sample_shape(by_shape[shape])
     return tuple(found)
 

@@ -1,4 +1,4 @@
-"""Validate predicted times of all kernels of traces/h100, and score them by kernel, by time and as a choice."""
+"""Validate predicted times of kernels of traces/h100; score them by kernel, by time and as a choice."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,16 +8,16 @@ from zlib import crc32
 
 import numpy as np
 from error_metrics import collect_times
-from groundtruth.launch_latency import fit_latencies
-from groundtruth.launch_table import COLD_SUFFIX, write_launches
-from groundtruth.records import MeasuredLaunch, read_empty_event_us
 
 import analyzer
 from analyzer.evaluation.error_metrics import compute_spearman, measure_errors
 from analyzer.report.validation_schema import CaseEntry
+from groundtruth.launch_latency import fit_latencies
+from groundtruth.launch_table import COLD_SUFFIX, write_launches
+from groundtruth.records import MeasuredLaunch, read_empty_event_us
 
 MODELS = ("sm", "hybrid", "warp", "roofline", "amali", "gcom", "mdm")
-N_TRITON, N_WAVETUNE, N_ALL_WAVETUNE = 200, 120, 300  # launches in a sample
+N_TRITON, N_WAVETUNE, N_ALL_WAVETUNE = 100, 60, 300  # launches in a sample
 TIME_RANGES_US = ((0, 10), (10, 50), (50, 200), (200, float("inf")))
 _WITHIN = 1.01  # of the fastest configuration
 _FIRST = (1, 5, 10)

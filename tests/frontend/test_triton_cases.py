@@ -68,9 +68,7 @@ def _function_lines(function: TritonFunction) -> Iterator[str]:
     kind = "kernel" if function.is_public else "function"
     results = ", ".join(map(format_type, function.result_types)) or "nothing"
     yield f"{kind} {function.name} line {function.line} returns {results}"
-    facts = zip(
-        function.arguments, function.argument_names, function.argument_divisibility, strict=True
-    )
+    facts = zip(function.arguments, function.argument_names, function.argument_divisibility, strict=True)
     for argument, name, divisibility in facts:
         yield f"argument {_typed(argument)} named {name or 'nothing'}, a multiple of {divisibility}"
     yield from _region_lines(function.body, 1)

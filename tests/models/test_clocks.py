@@ -4,6 +4,7 @@ import pytest
 from volta_runs import FLOATS, STREAM, VoltaLaunch
 
 from analyzer.hardware.gpu_database import load_gpu
+from analyzer.ir.scheduling import TensorRate
 
 
 def clock_mhz(run: VoltaLaunch, gpu: str) -> float:
@@ -23,3 +24,13 @@ def test_what_waits_for_memory_runs_at_boost(gpu: str) -> None:
 
 def test_where_power_suffices_both_run_alike() -> None:
     assert clock_mhz(FLOATS, "v100-pcie") == clock_mhz(STREAM, "v100-pcie")
+
+
+def test_products_of_a_launch_run_faster_than_those_that_last() -> None:
+    gpu = load_gpu("h100")
+    clock = gpu.file.clock
+    assert clock.launch_tensor_mhz is not None
+    assert clock.sustained_tensor_mhz is not None
+    assert gpu.find_clock_mhz(tensor=TensorRate.BF16) == clock.launch_tensor_mhz
+    assert gpu.find_clock_mhz(tensor=TensorRate.BF16, lasts=True) == clock.sustained_tensor_mhz
+    assert gpu.find_clock_mhz(tensor=None) == clock.boost_mhz

@@ -50,6 +50,15 @@ def test_a_kernels_own_time_is_shorter_where_only_the_period_in_a_stream_is_know
     assert apart == pytest.approx(costs.overhead_us.value - costs.kernel_us.value)
 
 
+def test_nsight_computes_own_figure_goes_before_the_period_in_a_stream() -> None:
+    costs = load_gpu("h100").file.launch
+    assert costs.ncu_us is not None
+    assert costs.interval_us is not None
+    apart = predict("h100", "ncu", 1).time_us - predict("h100", "kernel", 1).time_us
+    assert apart == pytest.approx(costs.ncu_us.value - costs.overhead_us.value)
+    assert costs.ncu_us.value < costs.interval_us.value
+
+
 def test_reports_name_the_timing_where_it_is_not_the_interval(capsys: pytest.CaptureFixture[str]) -> None:
     launch = ("--grid=8", "--block=128", "--gpu", "h800-sxm", "--format", "json")
     found = {}

@@ -178,7 +178,10 @@ def _parse_call(operands: tuple[PtxOperand, ...]) -> tuple[list[str], str, list[
     rest = list(operands)
     if rest and isinstance(rest[0], PtxVector):
         results = _list_names(rest.pop(0))
-    callee = rest.pop(0).name if rest and isinstance(rest[0], PtxSymbol) else ""
+    callee = ""
+    if rest and isinstance(rest[0], PtxSymbol):
+        callee = rest[0].name
+        del rest[0]
     arguments = _list_names(rest[0]) if rest and isinstance(rest[0], PtxVector) else []
     return results, callee, arguments
 
@@ -215,7 +218,7 @@ class _Renamer:
                 return replace(operand, name=self.variables.get(name, name))
             case _:
                 pass
-        changes = {}
+        changes: dict[str, object] = {}
         for field in msgspec.structs.fields(operand):
             value = getattr(operand, field.name)
             if isinstance(value, Struct):

@@ -34,6 +34,10 @@ class PtxSyntaxError(Exception):
         self.text = text  # the faulty word, where the offset is not known
 
 
+class PtxElementError(PtxSyntaxError):
+    """An element of an array, `a[2]`, whose address needs the size of the elements."""
+
+
 def parse_number(text: str) -> int | float:
     """Return the value of a constant: `16`, `0x10`, `0b1`, `017`, `16U`, `1.5`, `0f3F800000`.
 
@@ -126,7 +130,7 @@ def _add_offset(base: PtxOperand, offset: int) -> PtxOperand:
     """Return base + offset; a register and an offset are an address, which is an operand in brackets only."""
     if isinstance(base, PtxSymbol):
         return PtxSymbol(base.name, _wrap(base.offset + offset), base.is_generic)
-    if isinstance(base, PtxRegister) and not base.is_negated:
+    if isinstance(base, PtxRegister) and not base.is_negated and not base.is_minus:
         return PtxAddress(base, offset)
     if isinstance(base, PtxAddress):
         return PtxAddress(base.base, _wrap(base.offset + offset))
@@ -134,12 +138,14 @@ def _add_offset(base: PtxOperand, offset: int) -> PtxOperand:
 
 
 def apply_unary(operator: str, operand: PtxOperand) -> PtxOperand:
-    """Return a unary operation; `!` negates a register, all others need constants.
+    """Return a unary operation; `!` and `-` negate a register, all others need constants.
 
     Raises PtxSyntaxError if the operand does not allow it.
     """
     if operator == "!" and isinstance(operand, PtxRegister):
-        return PtxRegister(operand.name, not operand.is_negated, operand.part)
+        return PtxRegister(operand.name, not operand.is_negated, part=operand.part)
+    if operator == "-" and isinstance(operand, PtxRegister) and not operand.is_minus:
+        return PtxRegister(operand.name, is_minus=True, part=operand.part)
     if not isinstance(operand, PtxImmediate):
         raise PtxSyntaxError(f"`{operator}` needs a constant")
     value = operand.value

@@ -202,9 +202,10 @@ def _find_loops(successors: Sequence[Sequence[int]], parents: Sequence[int]) -> 
     reached = find_reachable(successors, [_ENTRY])
     found = []
     for header in sorted(reached):
-        body, work = {header}, [
-            p for p in predecessors[header] if p in reached and dominates(parents, header, p)
-        ]
+        body, work = (
+            {header},
+            [p for p in predecessors[header] if p in reached and dominates(parents, header, p)],
+        )
         if not work:
             continue
         while work:
@@ -264,7 +265,20 @@ _LANE_DEPENDENT = (
 )  # fmt: skip
 _UNIFORM_LOADS = frozenset({"param", "const", "param::entry", "param::func"})
 _DIVERGENT_NAMES = frozenset(
-    {"atom", "shfl", "elect", "match", "mbarrier", "ldmatrix", "mma", "wmma", "tex", "tld4", "call", "tcgen05"}
+    {
+        "atom",
+        "shfl",
+        "elect",
+        "match",
+        "mbarrier",
+        "ldmatrix",
+        "mma",
+        "wmma",
+        "tex",
+        "tld4",
+        "call",
+        "tcgen05",
+    }
 )
 
 

@@ -1,48 +1,36 @@
 """Declarations: `.reg .b32 %r<237>`, `.shared .align 16 .b8 smem[64]`, `.global .u32 t[2] = {1, 2}`.
 
 The grammar parses one declaration of each distinct shape, as it does with operands (see shapes.py);
-initializers, which may be long, are cut out before and read by a scanner.
+initializers, which may be long, are cut out before (see initializers.py).
 """
 
 import re
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
 from lark import Token, Tree
-from msgspec import Struct, field
+from msgspec import Struct
 
 from analyzer.frontend.ptx.constants import PtxSyntaxError, parse_number
+from analyzer.frontend.ptx.initializers import TYPE_BYTES, read_initializer
 from analyzer.frontend.ptx.shapes import OperandReader, build_children, check_nesting, parse_by_grammar
 from analyzer.frontend.ptx.statements import (
     PtxImmediate,
     PtxOperand,
-    PtxReference,
     PtxSymbol,
     PtxVariable,
 )
 
 STATE_SPACES = ("reg", "sreg", "param", "shared", "global", "const", "local", "tex")
 LINKAGES = ("visible", "extern", "weak", "common")
-_TYPE_BYTES = {
-    **dict.fromkeys(("b8", "u8", "s8", "e4m3", "e5m2", "pred"), 1),
-    **dict.fromkeys(("b16", "u16", "s16", "f16", "bf16", "e4m3x2", "e5m2x2"), 2),
-    **dict.fromkeys(("b32", "u32", "s32", "f32", "f16x2", "bf16x2", "tf32"), 4),
-    **dict.fromkeys(("b64", "u64", "s64", "f64", "texref", "surfref", "samplerref"), 8),
-    "b128": 16,
-}
 _VECTOR_LANES = {"v2": 2, "v4": 4, "v8": 8}
 _PROPERTIES = ("align", "ptr", "attribute")
-_KNOWN_WORDS = frozenset(
-    (*STATE_SPACES, *LINKAGES, *_TYPE_BYTES, *_VECTOR_LANES, "align", "ptr", "attribute")
-)
+_KNOWN_WORDS = frozenset((*STATE_SPACES, *LINKAGES, *TYPE_BYTES, *_VECTOR_LANES, "align", "ptr", "attribute"))
 _MAX_SHAPES = 1 << 12
 _MAX_BYTES = 1 << 62  # of a variable
 # A name or number that is no part of a word such as `.b32`.
 _WORD = re.compile(r"(?<![.\w$%:])(%?[A-Za-z_$][\w$]*|\d\w*)(?![\w$])", re.A)
 _INITIALIZER = re.compile(r"=\s*(\{[^=;]*\}|[^,;{}=]+)(?=\s*(?:,|\Z))")
-_ITEM = re.compile(r"\s*(?:([{},])|([^{},]+))")
-_MASKED = re.compile(r"\s*(0[xX][0-9a-fA-F]+)U?\s*\((.*)\)\s*", re.S)
 
 
 class Specifier(Struct, frozen=True):
@@ -74,7 +62,7 @@ class Declaration(Struct, frozen=True):
 
     def find_type(self) -> str:
         """Return the type; empty if none is named."""
-        return next((s.name for s in self.specifiers if s.name in _TYPE_BYTES), "")
+        return next((s.name for s in self.specifiers if s.name in TYPE_BYTES), "")
 
     def find_lanes(self) -> int:
         """Return the number of elements of a vector type, 1 for a scalar."""
@@ -246,39 +234,38 @@ def make_variables(
     type_name = declaration.find_type()
     if not type_name:
         raise PtxSyntaxError("a declaration without a type such as .b32")
-    element_bytes = _TYPE_BYTES[type_name]
+    element_bytes = TYPE_BYTES[type_name]
     lanes = declaration.find_lanes()
     alignment, pointer_alignment, pointer_space, is_pointer = _read_properties(declaration)
     for declarator in declaration.declarators:
-        base = PtxVariable(
-            name=rename(declarator.name),
-            space=declaration.find_space() or "param",
-            type_name=type_name,
-            n_elements=0,
-            n_bytes=0,
-            alignment_bytes=alignment or element_bytes * lanes,
-        )
-        initial, references, n_given = _read_initializer(declarator, type_name, lanes, reader)
+        values = read_initializer(declarator.initializer, type_name, reader, declarator.initializer_offset)
         sizes = declarator.dimensions
-        if sizes and sizes[0] == 0 and n_given:
-            sizes = (-(-n_given // max(1, prod(sizes[1:]))), *sizes[1:])
+        if sizes and sizes[0] == 0:
+            sizes = (-(-values.n_values // max(1, prod(sizes[1:]))), *sizes[1:])
         n_elements = prod(sizes) * lanes * (declarator.count or 1)
         if n_elements * element_bytes > _MAX_BYTES:
             raise PtxSyntaxError("a variable larger than memory", text=declarator.name)
+        if values.n_values > n_elements:
+            raise PtxSyntaxError("more values than the variable has elements", text=declarator.name)
         yield PtxVariable(
-            name=base.name,
-            space=base.space,
+            name=rename(declarator.name),
+            space=declaration.find_space() or "param",
             type_name=type_name,
             n_elements=n_elements,
             n_bytes=n_elements * element_bytes,
-            alignment_bytes=base.alignment_bytes,
+            alignment_bytes=alignment or element_bytes * lanes,
             is_pointer=is_pointer,
             pointer_space=pointer_space,
             pointer_alignment_bytes=pointer_alignment,
             is_extern=declaration.find_linkage() == "extern",
-            initial=initial,
-            references=references,
+            initial=values.data,
+            references=values.references,
         )
+
+
+def find_element_bytes(variable: PtxVariable) -> int:
+    """Return the size of the elements of a variable."""
+    return TYPE_BYTES[variable.type_name]
 
 
 def _read_properties(declaration: Declaration) -> tuple[int, int, str, bool]:
@@ -296,108 +283,3 @@ def _read_properties(declaration: Declaration) -> tuple[int, int, str, bool]:
         elif is_pointer and specifier.name in STATE_SPACES:
             pointer_space = specifier.name
     return alignment, pointer_alignment, pointer_space, is_pointer
-
-
-class _Filling(Struct):
-    """State of reading an initializer."""
-
-    strides: tuple[int, ...]  # elements of an item at each depth of braces
-    position: int = 0  # of the next element
-    data: bytearray = field(default_factory=bytearray)
-    references: list[PtxReference] = field(default_factory=list)
-    starts: list[int] = field(default_factory=list)  # positions at which open braces began
-
-
-def _read_initializer(
-    declarator: Declarator, type_name: str, lanes: int, reader: OperandReader
-) -> tuple[bytes | None, tuple[PtxReference, ...], int]:
-    """Return bytes, references and number of elements that an initializer gives."""
-    if declarator.initializer is None:
-        return None, (), 0
-    sizes = (*declarator.dimensions[1:], *((lanes,) if lanes > 1 else ()))
-    strides = tuple(prod(sizes[depth:]) for depth in range(len(sizes) + 1))
-    filling = _Filling(strides)
-    element_bytes = _TYPE_BYTES[type_name]
-    for match in _ITEM.finditer(declarator.initializer):
-        offset = declarator.initializer_offset + match.start()
-        if match[1] == "{":
-            if len(filling.starts) >= len(strides):
-                raise PtxSyntaxError("more braces than the array has dimensions", offset=offset)
-            filling.starts.append(filling.position)
-        elif match[1] == "}":
-            _close_brace(filling, offset)
-        elif match[2] and match[2].strip():
-            try:
-                _add_item(filling, match[2].strip(), type_name, reader)
-            except PtxSyntaxError as error:
-                error.offset += declarator.initializer_offset + match.start(2)
-                raise
-            filling.position += 1
-    size = len(filling.data)
-    filling.data.extend(bytes(-size % element_bytes))
-    return bytes(filling.data), tuple(filling.references), filling.position
-
-
-def _close_brace(filling: _Filling, offset: int) -> None:
-    """End an item in braces; what it left out is zero."""
-    if not filling.starts:
-        raise PtxSyntaxError("a brace that was not opened", offset=offset)
-    start = filling.starts.pop()
-    if filling.starts:
-        stride = filling.strides[len(filling.starts) - 1]
-        if filling.position > start + stride:
-            raise PtxSyntaxError("more values than the row of the array has", offset=offset)
-        filling.position = start + stride
-
-
-def _add_item(filling: _Filling, text: str, type_name: str, reader: OperandReader) -> None:
-    size = _TYPE_BYTES[type_name]
-    start = filling.position * size
-    if start > _MAX_INITIAL_BYTES:
-        raise PtxSyntaxError("an initializer larger than memory")
-    filling.data.extend(bytes(start - len(filling.data)))
-    mask = None
-    if match := _MASKED.fullmatch(text):
-        mask, text = _parse_integer(match[1]), match[2]
-    if text.isdecimal() and mask is None:
-        operand: PtxOperand = PtxImmediate(parse_number(text))
-    else:
-        operands = reader.read(text, _ITEM_WORDS)
-        operand = operands[0]
-    if isinstance(operand, PtxSymbol):
-        filling.references.append(PtxReference(start, operand, mask))
-        filling.data.extend(bytes(size))
-    elif isinstance(operand, PtxImmediate):
-        filling.data.extend(encode_value(operand.value, type_name))
-    else:
-        raise PtxSyntaxError("an initializer holds constants and addresses", text=text)
-
-
-_MAX_INITIAL_BYTES = 1 << 26
-
-
-class _ItemWords(dict[str, PtxOperand]):
-    """What words of initializers stand for; nothing is kept."""
-
-    def __missing__(self, word: str) -> PtxOperand:
-        return _read_word(word)
-
-
-_ITEM_WORDS = _ItemWords()
-_FLOAT_CODES = {"f16": "<e", "f32": "<f", "f64": "<d"}
-
-
-def encode_value(value: int | float, type_name: str) -> bytes:
-    """Return a constant as the bytes of a variable of a type."""
-    size = _TYPE_BYTES[type_name]
-    if isinstance(value, float):
-        code = _FLOAT_CODES.get(type_name) or {4: "<f", 8: "<d"}.get(size)
-        if code is None:
-            raise PtxSyntaxError(f"a float does not fit in .{type_name}")
-        try:
-            return struct.pack(code, value)
-        except OverflowError:
-            return struct.pack(code, float("inf") if value > 0 else float("-inf"))
-    if type_name in _FLOAT_CODES:
-        return encode_value(float(value), type_name)
-    return (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")

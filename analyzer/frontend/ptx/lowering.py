@@ -9,8 +9,8 @@
     mad.wide.s32 %rd2, %r1, 4, %rd1    IMAD.WIDE R2, R4, 0x4, R6
     ld.global.f32 %f1, [%rd2]          LDG.E R5, [R2.64]
 
-There are no control words, since nothing schedules the code: the demand package assumes them. Parameters stand
-where ptxas puts them in constant bank 0, so that arguments are bound as for a cubin.
+There are no control words, since nothing schedules the code: the demand package assumes them. Parameters
+stand where ptxas puts them in constant bank 0, so that arguments are bound as for a cubin.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -92,9 +92,7 @@ def read_ptx_module(data: str | bytes, path: str, arch: str) -> Module:
     return lower_ptx_module(ptx, path, arch, warnings)
 
 
-def lower_ptx_module(
-    ptx: PtxModule, path: str, arch: str, warnings: Sequence[Diagnostic] = ()
-) -> Module:
+def lower_ptx_module(ptx: PtxModule, path: str, arch: str, warnings: Sequence[Diagnostic] = ()) -> Module:
     """Lower all kernels of a PTX module. Raises InputError if it has none."""
     target = find_target(arch)
     entries = [function for function in ptx.functions if function.is_entry and not function.is_declaration]
@@ -172,13 +170,9 @@ class _ModuleBuilder:
         found = [Diagnostic(Severity.NOTE, "virtual", note) for note in sorted(self.notes)]
         if self.unknown:
             names = ", ".join(sorted(self.unknown)[:6]) + (" and more" if len(self.unknown) > 6 else "")
-            found.append(
-                Diagnostic(
-                    Severity.WARNING,
-                    "unknown-ptx",
-                    f"{len(self.unknown)} PTX instructions have no lowering, their results are unknown: {names}",
-                )
-            )
+            count = len(self.unknown)
+            message = f"{count} kinds of PTX instructions are not known, nor are their results: {names}"
+            found.append(Diagnostic(Severity.WARNING, "unknown-ptx", message))
         return tuple(found)
 
     def _lower(self, function: PtxFunction) -> _LoweredFunction:
@@ -223,7 +217,9 @@ class _ModuleBuilder:
                 local_end += variable.n_bytes
         for variable in variables:
             if variable.space == "shared" and variable.is_extern:
-                places[variable.name] = Symbol("shared", _align(shared_end, max(16, variable.alignment_bytes)))
+                places[variable.name] = Symbol(
+                    "shared", _align(shared_end, max(16, variable.alignment_bytes))
+                )
         return places, shared_end
 
     def _begin_kernel(self, lowered: _LoweredFunction) -> KernelBuilder:
@@ -251,7 +247,9 @@ class _ModuleBuilder:
         function = lowered.function
         threads = function.required_threads or function.max_threads
         block_threads = int(np.prod(threads)) if threads else None
-        n_registers = min(-(-lowered.allocation.n_registers // _REGISTER_STEP) * _REGISTER_STEP, _MAX_REGISTERS)
+        n_registers = min(
+            -(-lowered.allocation.n_registers // _REGISTER_STEP) * _REGISTER_STEP, _MAX_REGISTERS
+        )
         size = (*function.cluster_size, 1, 1)[:3] if function.cluster_size else None
         return replace(
             kernel,
@@ -282,9 +280,7 @@ def _align(position: int, alignment: int) -> int:
     return -(-position // max(alignment, 1)) * max(alignment, 1)
 
 
-def _lay_out_parameters(
-    function: PtxFunction, base: int
-) -> tuple[tuple[Parameter, ...], dict[str, int]]:
+def _lay_out_parameters(function: PtxFunction, base: int) -> tuple[tuple[Parameter, ...], dict[str, int]]:
     """Place parameters one after the other, each at its alignment; return them and their offsets by name."""
     position, found, offsets = 0, [], {}
     for ordinal, variable in enumerate(function.parameters):
@@ -346,9 +342,9 @@ def _find_constants(ctx: LoweringContext) -> None:
         if not isinstance(target, PtxRegister) or len(statement.operands) < 2 or counts.get(target.name) != 1:
             continue
         if statement.name == "mov" and target.name in ctx.predicates:
-            value = statement.operands[1]
-            if isinstance(value, PtxImmediate):
-                ctx.predicate_constants[target.name] = bool(value.value)
+            source = statement.operands[1]
+            if isinstance(source, PtxImmediate):
+                ctx.predicate_constants[target.name] = bool(source.value)
             continue
         value = _find_constant_value(ctx, statement)
         if value is not None and ctx.count_words(target.name) in (1, 2):
@@ -456,9 +452,8 @@ class _BlockEmitter:
             self.ctx.guard = guard
         if block.end is not None:
             self._emit_end(index, block.end, block.taken)
-        if block.falls_through and index + 1 != following:
-            self._emit_exit()
-        elif not block.falls_through and block.end is None:
+        is_cut = not block.falls_through and block.end is None
+        if is_cut or (block.falls_through and index + 1 != following):
             self._emit_exit()
 
     def _emit_exit(self) -> None:
@@ -472,11 +467,8 @@ class _BlockEmitter:
                 self.ctx.emit("BPT.TRAP", "0x1", n_defs=0)
             self.ctx.emit("EXIT", n_defs=0)
         elif end.name == "brx":
-            self._emit_table(index, end, taken)
-        elif not taken:
-            self.ctx.note_unknown(end)
-            self.ctx.emit("EXIT", n_defs=0)
-        elif guard is not None and self._is_exit(index, taken[0]):
+            self._emit_table(index, end)
+        elif not taken or (guard is not None and self._is_exit(index, taken[0])):
             self.ctx.emit("EXIT", n_defs=0)
         else:
             self._emit_branch(index, taken[0])
@@ -490,7 +482,7 @@ class _BlockEmitter:
     def _emit_branch(self, index: int, target: int) -> None:
         self.ctx.emit("BRA", f"@{index}@{target}", n_defs=0)
 
-    def _emit_table(self, index: int, end: PtxInstruction, taken: list[int]) -> None:
+    def _emit_table(self, index: int, end: PtxInstruction) -> None:
         """Emit an indexed branch as a chain of compares."""
         from analyzer.frontend.ptx.control_flow import find_branch_table
 
@@ -508,7 +500,6 @@ class _BlockEmitter:
         self.ctx.guard = None
         if table:
             self._emit_branch(index, numbers[table[-1]])
-        del taken
 
     # Targets are known once all edges have their labels.
 
@@ -516,7 +507,9 @@ class _BlockEmitter:
         for block in self.ctx.code.blocks:
             for instruction in block.code:
                 instruction.operands = tuple(
-                    self._resolve(operand) if isinstance(operand, str) and operand.startswith("@") else operand
+                    self._resolve(operand)
+                    if isinstance(operand, str) and operand.startswith("@")
+                    else operand
                     for operand in instruction.operands
                 )
         places = {block.label: place for place, block in enumerate(self.ctx.code.blocks)}
@@ -529,9 +522,7 @@ class _BlockEmitter:
         return f"`({self.edge_labels.get(edge, self._name(edge[1]))})"
 
 
-def _find_successors(
-    block: VirtualBlock, place: int, n_blocks: int, places: Mapping[str, int]
-) -> list[int]:
+def _find_successors(block: VirtualBlock, place: int, n_blocks: int, places: Mapping[str, int]) -> list[int]:
     """Return where control goes from a block of virtual code, which may branch more than once."""
     found = []
     falls_through = True
@@ -576,4 +567,3 @@ def _print_instruction(instruction: VirtualInstruction, allocation: Allocation) 
     if instruction.guard is not None:
         guard = "@" + format_operand(instruction.guard, allocation.words, allocation.predicates) + " "
     return f"{guard}{instruction.mnemonic} {', '.join(operands)}".rstrip()
-

@@ -91,6 +91,7 @@ class LoweringContext:
         self.predicate_constants: dict[str, bool] = {}
         self.uses = count_uses(function)
         self.values: dict[object, object] = {}  # computed before in this block, by `make_value_key`
+        self.block_constants: dict[str, int] = {}  # registers that hold a number here, in this block
         self.versions: dict[str, int] = {}  # definitions of each register in this block so far
         self.guard: PredicateRef | None = None
         self.current: PtxInstruction | None = None
@@ -194,7 +195,7 @@ class LoweringContext:
             case PtxImmediate(value=int(value)):
                 return value
             case PtxRegister(name=name):
-                return self.constants.get(name)
+                return self.constants.get(name, self.block_constants.get(name))
             case PtxSymbol(name=name) if name in self.symbols:
                 symbol = self.symbols[name]
                 return None if symbol.space == "global" else symbol.offset + operand.offset
@@ -289,20 +290,48 @@ class LoweringContext:
 
     def make_value_key(self, what: object, operand: PtxOperand) -> object | None:
         """Return the key of what an expansion computes from a register; None if it may change meanwhile."""
-        if not isinstance(operand, PtxRegister) or self.current is None or self.current.guard is not None:
+        if self.current is None or self.current.guard is not None:
+            return None
+        if isinstance(operand, PtxImmediate):
+            return (what, operand.value)
+        if not isinstance(operand, PtxRegister):
             return None
         return (what, operand.name, self.versions.get(operand.name, 0))
+
+    def remember_product(self, instruction: PtxInstruction) -> None:
+        """Take note of a product that a sum may take in, as long as what it was made of keeps its value."""
+        target = instruction.operands[0]
+        if not isinstance(target, PtxRegister) or instruction.guard is not None:
+            return
+        key = ("product", target.name, self.versions.get(target.name, 0) + 1)
+        self.values[key] = instruction
+        names = list_register_names(instruction.operands[1:3])
+        self.values[("sources", target.name)] = {name: self.versions.get(name, 0) for name in names}
+
+    def are_unchanged(self, product: PtxRegister, sources: Sequence[PtxOperand]) -> bool:
+        """Return whether the sources of a product that was taken note of still have their values."""
+        before = self.values.get(("sources", product.name))
+        now = {name: self.versions.get(name, 0) for name in list_register_names(sources)}
+        return before == now
 
     def begin_block(self, out: list[VirtualInstruction]) -> None:
         """Let what is emitted go to another block, which may be entered from elsewhere."""
         self.out = out
         self.values.clear()
         self.versions.clear()
+        self.block_constants.clear()
 
     def note_definitions(self, instruction: PtxInstruction) -> None:
         """Take note that registers have new values."""
         for name in find_defined_names(instruction):
             self.versions[name] = self.versions.get(name, 0) + 1
+            self.block_constants.pop(name, None)
+        if instruction.name != "mov" or instruction.guard is not None:
+            return
+        target, source = instruction.operands
+        value = self.find_constant(source)
+        if isinstance(target, PtxRegister) and isinstance(value, int) and target.name not in self.predicates:
+            self.block_constants[target.name] = value
 
     def is_unused(self, name: str) -> bool:
         """Return whether nothing reads a register."""
@@ -463,7 +492,10 @@ class LoweringContext:
 
     def move(self, destination: WordRef, source: VirtualOperand) -> None:
         """Copy a word."""
-        if isinstance(source, WordRef) and (source.group, source.word) == (destination.group, destination.word):
+        if isinstance(source, WordRef) and (source.group, source.word) == (
+            destination.group,
+            destination.word,
+        ):
             return
         self.emit("MOV", replace(destination, n_words=1), source)
 
@@ -513,7 +545,9 @@ def is_constant(source: VirtualOperand) -> bool:
     """Return whether a source is an immediate or in a constant bank."""
     if isinstance(source, ConstantRef):
         return True
-    return isinstance(source, str) and source not in (ZERO, TRUE, "!PT", "-RZ") and source[:1] in "-+0123456789"
+    return (
+        isinstance(source, str) and source not in (ZERO, TRUE, "!PT", "-RZ") and source[:1] in "-+0123456789"
+    )
 
 
 def format_integer(value: int) -> str:
@@ -546,4 +580,3 @@ def find_single_bits(value: float) -> int:
 
 def _to_single(bits: int) -> float:
     return float(struct.unpack("<f", struct.pack("<I", bits & WORD_MASK))[0])
-

@@ -1,9 +1,9 @@
 """Floating-point arithmetic of PTX as instructions of the target.
 
-Functions go by MUFU. Where PTX does not ask for `.ftz`, ptxas scales subnormal arguments before and the result
-after; `div.full`, `div.approx` and the functions have these instructions here too. A correctly rounded division
-(`div.rn`, `rcp.rn`, `sqrt.rn`) is its fast path, without the check and the call of the slow one, which rare
-operands take:
+Functions go by MUFU. Where PTX does not ask for `.ftz`, ptxas scales subnormal arguments before and the
+result after; `div.full`, `div.approx` and the functions have these instructions here too. A correctly
+rounded division (`div.rn`, `rcp.rn`, `sqrt.rn`) is its fast path, without the check and the call of the
+slow one, which rare operands take:
 
     div.rn.f32     MUFU.RCP, FCHK, 5 FFMA      sqrt.rn.f32    MUFU.RSQ, range check, 2 FMUL, 2 FFMA
     rcp.rn.f32     range check, MUFU.RCP, FFMA, FADD, FFMA
@@ -122,7 +122,9 @@ def lower_float_sign(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     source = instruction.operands[1]
     flush = ".FTZ" if "ftz" in instruction.modifiers else ""
     if type_name == "f32":
-        ctx.emit(f"FADD{flush}", destination, _change_sign(ctx.read_register(source), instruction.name), "-RZ")
+        ctx.emit(
+            f"FADD{flush}", destination, _change_sign(ctx.read_register(source), instruction.name), "-RZ"
+        )
     elif type_name == "f64":
         ctx.emit("DADD", destination, "-RZ", _change_sign(ctx.read_pair(source), instruction.name))
     else:

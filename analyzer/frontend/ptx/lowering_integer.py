@@ -8,6 +8,7 @@ is cleared where it would matter.
 
 from collections.abc import Callable
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.frontend.ptx.lowering_context import (
@@ -18,7 +19,7 @@ from analyzer.frontend.ptx.lowering_context import (
     format_integer,
     is_constant,
 )
-from analyzer.frontend.ptx.statements import PtxInstruction, PtxOperand, PtxPair
+from analyzer.frontend.ptx.statements import PtxInstruction, PtxOperand, PtxPair, PtxRegister
 from analyzer.frontend.ptx.virtual_code import TRUE, ZERO, PredicateRef, VirtualOperand, WordRef
 
 Lowering = Callable[[LoweringContext, PtxInstruction], None]
@@ -107,9 +108,7 @@ def add_pairs(
     if any(isinstance(s, WordRef) and (s.group, s.word) == (low.group, low.word) for s in (upper, other)):
         temporary = ctx.make_temporary()
     with ctx.without_guard() if temporary is not low else ctx.under(ctx.guard or TRUE):
-        ctx.emit(
-            "IADD3", temporary, carry, first, negate(second) if subtracts else second, ZERO, n_defs=2
-        )
+        ctx.emit("IADD3", temporary, carry, first, negate(second) if subtracts else second, ZERO, n_defs=2)
     inverted = _invert(ctx, other) if subtracts else other
     ctx.emit("IADD3.X", high, upper, inverted, ZERO, carry, "!PT")
     ctx.move(low, temporary)
@@ -122,7 +121,7 @@ def _parse_word(text: str) -> int:
 def _invert(ctx: LoweringContext, source: VirtualOperand) -> VirtualOperand:
     if isinstance(source, str):
         return format_integer(~_parse_word(source) & 0xFFFFFFFF)
-    return replace(source, prefix="~")  # type: ignore[type-var]
+    return replace(source, prefix="~")
 
 
 def lower_add(ctx: LoweringContext, instruction: PtxInstruction) -> None:
@@ -133,9 +132,11 @@ def lower_add(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     if "cc" in instruction.modifiers or instruction.name in ("addc", "subc"):
         raise UnsupportedPtxError
     if TYPE_BITS[type_name] == 64:
+        if not subtracts and _emit_fused_product(ctx, destination, a, b):
+            return
         if ctx.target.has_wide_add:
-            first, second = ctx.read_pair(a), ctx.read_pair(b)
-            ctx.emit("IADD.64", destination, first, negate(second) if subtracts else second)
+            pair, other = ctx.read_pair(a), ctx.read_pair(b)
+            ctx.emit("IADD.64", destination, pair, negate(other) if subtracts else other)
             return
         add_pairs(ctx, destination, ctx.read_halves(a), ctx.read_halves(b), subtracts=subtracts)
         return
@@ -148,6 +149,20 @@ def lower_add(ctx: LoweringContext, instruction: PtxInstruction) -> None:
         add_words(ctx, destination, negate(ctx.to_register(second)), first)
 
 
+def _emit_fused_product(ctx: LoweringContext, destination: WordRef, a: PtxOperand, b: PtxOperand) -> bool:
+    """Emit the sum of a product that only it reads as one multiply-add; return whether it is such a sum."""
+    for product, other in ((a, b), (b, a)):
+        known = ctx.values.get(ctx.make_value_key("product", product))
+        if not isinstance(known, PtxInstruction) or not isinstance(product, PtxRegister):
+            continue
+        sources = known.operands[1:3]
+        if ctx.uses.get(product.name) != 1 or not ctx.are_unchanged(product, sources):
+            continue
+        _multiply_wide(ctx, destination, sources[0], sources[1], other, find_type(known))
+        return True
+    return False
+
+
 def lower_multiply(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower mul and mad of integers: `.lo`, `.hi` and `.wide`."""
     type_name, words = find_type(instruction), instruction.modifiers
@@ -157,6 +172,8 @@ def lower_multiply(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     bits = TYPE_BITS[type_name]
     unsigned = "" if is_signed(type_name) else ".U32"
     if "wide" in words:
+        if addend is None and TYPE_BITS[type_name] == 32:
+            ctx.remember_product(instruction)
         _multiply_wide(ctx, destination, operands[1], operands[2], addend, type_name)
     elif bits == 64:
         _multiply_pairs(ctx, destination, operands[1], operands[2], addend, is_high="hi" in words)
@@ -227,7 +244,7 @@ def _multiply_pairs(
         c: VirtualOperand = ZERO if addend is None else ctx.read_pair(addend)
         ctx.emit("IMAD.WIDE.U32", product, *ctx.fit_sources(_order(a_low, b_low)), c)
         upper: VirtualOperand = find_word(product, 1)
-        if not b_high == ZERO:
+        if b_high != ZERO:
             ctx.emit("IMAD", cross, *ctx.fit_sources(_order(a_low, b_high)), upper)
             upper = cross
         ctx.emit("IMAD", find_word(result, 1), *ctx.fit_sources(_order(a_high, b_low)), upper)
@@ -280,14 +297,45 @@ def lower_divide(ctx: LoweringContext, instruction: PtxInstruction) -> None:
         if signed:
             _divide_signed(ctx, result, a, b, gives_rest=gives_rest)
         else:
-            quotient, rest = _divide_unsigned(ctx, a, b)
-            ctx.move(result, rest if gives_rest else quotient)
+            divisor = _find_reciprocal(ctx, b, signed=False)
+            ctx.move(result, _divide_unsigned(ctx, a, divisor, gives_rest=gives_rest))
             _fix_division_by_zero(ctx, result, b)
 
 
-def _divide_unsigned(ctx: LoweringContext, a: VirtualOperand, b: VirtualOperand) -> tuple[WordRef, WordRef]:
-    """Emit a / b and a mod b of unsigned words."""
-    single, seed, quotient, rest = (ctx.make_temporary() for _ in range(4))
+def _find_reciprocal(ctx: LoweringContext, b: VirtualOperand, *, signed: bool) -> "_Divisor":
+    """Return a divisor's reciprocal; divisions by one value in a block share it, as ptxas has them do."""
+    assert ctx.current is not None
+    key = ctx.make_value_key(("divisor", signed), ctx.current.operands[2])
+    known = ctx.values.get(key) if key is not None else None
+    if isinstance(known, _Divisor):
+        return known
+    divisor = b
+    if signed and isinstance(b, str):
+        number = int(b.removeprefix("-"), 16)
+        divisor = format_integer(-number & 0xFFFFFFFF if number >> 31 else number)
+    elif signed:
+        divisor = ctx.make_temporary()
+        ctx.emit("IABS", divisor, b)
+    negated = negate(divisor) if isinstance(divisor, str) else ctx.make_temporary()
+    if isinstance(negated, WordRef):
+        ctx.emit("IADD3", negated, ZERO, negate(divisor), ZERO)
+    found = _Divisor(divisor, negated, _emit_reciprocal(ctx, divisor, negated))
+    if key is not None:
+        ctx.values[key] = found
+    return found
+
+
+class _Divisor(Struct, frozen=True):
+    """A divisor without its sign, and 2^32 over it, nearly."""
+
+    divisor: VirtualOperand
+    negated: VirtualOperand
+    reciprocal: WordRef
+
+
+def _emit_reciprocal(ctx: LoweringContext, b: VirtualOperand, negated: VirtualOperand) -> WordRef:
+    """Emit a seed from MUFU.RCP, rounded down, and one Newton step in integers."""
+    single, seed = ctx.make_temporary(), ctx.make_temporary()
     pair = ctx.make_temporary(2)
     low, reciprocal = find_word(pair, 0), find_word(pair, 1)
     ctx.emit("I2F.U32.RP", single, b)
@@ -295,21 +343,28 @@ def _divide_unsigned(ctx: LoweringContext, a: VirtualOperand, b: VirtualOperand)
     ctx.emit("IADD3", seed, single, "0xffffffe", ZERO)
     ctx.emit("F2I.FTZ.U32.TRUNC.NTZ", reciprocal, seed)
     ctx.emit("MOV", low, ZERO)
-    error, negated, better = (ctx.make_temporary() for _ in range(3))
-    ctx.emit("IADD3", negated, ZERO, negate(reciprocal), ZERO)
-    ctx.emit("IMAD", error, negated, b, ZERO)
+    error, better = ctx.make_temporary(), ctx.make_temporary()
+    ctx.emit("IMAD", error, reciprocal, negated, ZERO)
     ctx.emit("IMAD.HI.U32", better, reciprocal, error, pair)
-    ctx.emit("IMAD.HI.U32", quotient, better, a, ZERO)
-    ctx.emit("IADD3", negated, ZERO, negate(quotient), ZERO)
-    dividend = a if isinstance(b, WordRef) else ctx.to_register(a)
-    ctx.emit("IMAD", rest, negated, b, dividend)
+    return better
+
+
+def _divide_unsigned(
+    ctx: LoweringContext, a: VirtualOperand, divisor: _Divisor, *, gives_rest: bool
+) -> WordRef:
+    """Emit a / b or a mod b of unsigned words."""
+    quotient, rest, b = ctx.make_temporary(), ctx.make_temporary(), divisor.divisor
+    ctx.emit("IMAD.HI.U32", quotient, divisor.reciprocal, a, ZERO)
+    dividend = a if isinstance(divisor.negated, WordRef) else ctx.to_register(a)
+    ctx.emit("IMAD", rest, quotient, divisor.negated, dividend)
     for _ in range(2):
         is_short = ctx.make_predicate()
         ctx.emit("ISETP.GE.U32.AND", is_short, TRUE, rest, b, TRUE, n_defs=2)
         with ctx.under(is_short):
             ctx.emit("IADD3", rest, rest, negate(b), ZERO)
-            ctx.emit("IADD3", quotient, quotient, "0x1", ZERO)
-    return quotient, rest
+            if not gives_rest:
+                ctx.emit("IADD3", quotient, quotient, "0x1", ZERO)
+    return rest if gives_rest else quotient
 
 
 def _fix_division_by_zero(ctx: LoweringContext, result: WordRef, b: VirtualOperand) -> None:
@@ -326,22 +381,15 @@ def _divide_signed(
 ) -> None:
     dividend = ctx.make_temporary()
     ctx.emit("IABS", dividend, a)
-    divisor: VirtualOperand
-    if isinstance(b, str):
-        divisor = b.removeprefix("-")
-        if int(divisor, 16) >> 31:
-            divisor = format_integer(-int(divisor, 16) & 0xFFFFFFFF)
-    else:
-        divisor = ctx.make_temporary()
-        ctx.emit("IABS", divisor, b)
-    quotient, rest = _divide_unsigned(ctx, dividend, divisor)
+    divisor = _find_reciprocal(ctx, b, signed=True)
+    found = _divide_unsigned(ctx, dividend, divisor, gives_rest=gives_rest)
     sign = ctx.to_register(a)
     if not gives_rest:
         sign = ctx.make_temporary()
         ctx.emit_alu("LOP3.LUT", sign, a, b, ZERO, "0x3c", "!PT")
     is_positive = ctx.make_predicate()
     ctx.emit("ISETP.GE.AND", is_positive, TRUE, sign, ZERO, TRUE, n_defs=2)
-    ctx.move(result, rest if gives_rest else quotient)
+    ctx.move(result, found)
     with ctx.under(replace(is_positive, is_negated=True)):
         ctx.emit("IADD3", result, negate(result), ZERO, ZERO)
     _fix_division_by_zero(ctx, result, b)
@@ -421,8 +469,8 @@ def lower_logic(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower and, or, xor."""
     type_name = find_type(instruction)
     if type_name == "pred":
-        a, b = (ctx.read_predicate(operand) for operand in instruction.operands[1:3])
-        _emit_predicate_logic(ctx, instruction, a, b, _PREDICATE_TABLES[instruction.name])
+        bits = [ctx.read_predicate(operand) for operand in instruction.operands[1:3]]
+        _emit_predicate_logic(ctx, instruction, bits[0], bits[1], _PREDICATE_TABLES[instruction.name])
         return
     table = f"{_LOGIC_TABLES[instruction.name]:#x}"
     destination = ctx.take_destination(instruction.operands[0])
@@ -464,9 +512,9 @@ def lower_not(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower not and cnot."""
     type_name = find_type(instruction)
     if type_name == "pred":
-        source = ctx.read_predicate(instruction.operands[1])
+        voted = ctx.read_predicate(instruction.operands[1])
         result = ctx.take_result_predicate(instruction.operands[0])
-        ctx.emit("PLOP3.LUT", result, TRUE, source, TRUE, TRUE, "0xf", "0x0", n_defs=2)
+        ctx.emit("PLOP3.LUT", result, TRUE, voted, TRUE, TRUE, "0xf", "0x0", n_defs=2)
         return
     destination = ctx.take_destination(instruction.operands[0])
     if instruction.name == "cnot":
@@ -737,7 +785,8 @@ def lower_select(ctx: LoweringContext, instruction: PtxInstruction) -> None:
             for position in range(2):
                 _emit_select(ctx, find_word(result, position), halves[0][position], halves[1][position], bit)
         return
-    _emit_select(ctx, destination, *(ctx.read_word(operand) for operand in instruction.operands[1:3]), bit)
+    first, second = (ctx.read_word(operand) for operand in instruction.operands[1:3])
+    _emit_select(ctx, destination, first, second, bit)
 
 
 def _emit_select(
@@ -771,4 +820,3 @@ def lower_slct(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     halves = [ctx.read_halves(operand) for operand in instruction.operands[1:3]]
     for position in range(destination.n_words):
         _emit_select(ctx, find_word(destination, position), halves[0][position], halves[1][position], bit)
-

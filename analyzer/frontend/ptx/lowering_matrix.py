@@ -17,7 +17,6 @@ from analyzer.frontend.ptx.lowering_context import (
     LoweringContext,
     UnsupportedPtxError,
     find_word,
-    format_integer,
 )
 from analyzer.frontend.ptx.lowering_memory import read_memory_address
 from analyzer.frontend.ptx.statements import (
@@ -35,7 +34,8 @@ _FP8_MMA_TARGETS = (89, 120, 121)
 _FIRST_DEEP_MMA = 80
 _NAMES = {
     "f16": "HMMA", "bf16": "HMMA", "tf32": "HMMA", "f64": "DMMA", "s8": "IMMA", "u8": "IMMA", "s4": "IMMA",
-    "u4": "IMMA", "b1": "BMMA", "e4m3": "QMMA", "e5m2": "QMMA", "e2m3": "QMMA", "e3m2": "QMMA", "e2m1": "QMMA",
+    "u4": "IMMA", "b1": "BMMA", "e4m3": "QMMA", "e5m2": "QMMA", "e2m3": "QMMA", "e3m2": "QMMA",
+    "e2m1": "QMMA",
 }  # fmt: skip
 _WARPGROUP_NAMES = {
     "f16": "HGMMA", "bf16": "HGMMA", "tf32": "HGMMA", "e4m3": "QGMMA", "e5m2": "QGMMA", "s8": "IGMMA",
@@ -393,5 +393,3 @@ _TENSOR_CORE_ACTIONS = {
     "cp": _lower_tensor_copy,
     "shift": _lower_tensor_shift,
 }
-
-

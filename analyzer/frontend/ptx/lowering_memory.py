@@ -323,9 +323,7 @@ def lower_atomic(ctx: LoweringContext, instruction: PtxInstruction) -> None:
         ctx.emit(mnemonic, TRUE, destination, address, *values, n_defs=2, has_effect=True)
 
 
-def _read_atomic_source(
-    ctx: LoweringContext, source: PtxOperand, words: tuple[str, ...]
-) -> VirtualOperand:
+def _read_atomic_source(ctx: LoweringContext, source: PtxOperand, words: tuple[str, ...]) -> VirtualOperand:
     if isinstance(source, PtxVector):
         return ctx.read_vector(source.elements)
     if any(TYPE_BITS.get(word) == 64 for word in words):
@@ -361,7 +359,9 @@ def lower_copy(ctx: LoweringContext, instruction: PtxInstruction) -> None:
         count = ctx.read_word(instruction.operands[0]) if instruction.operands else ZERO
         ctx.emit("DEPBAR.LE", "SB0", "0x0" if count == ZERO else count, n_defs=0)
     elif "mbarrier" in words:
-        ctx.emit("ARRIVES.LDGSTSBAR.64", read_memory_address(ctx, instruction.operands[0], "shared"), n_defs=0)
+        ctx.emit(
+            "ARRIVES.LDGSTSBAR.64", read_memory_address(ctx, instruction.operands[0], "shared"), n_defs=0
+        )
     else:
         _lower_lane_copy(ctx, instruction)
 
@@ -385,13 +385,11 @@ def _lower_lane_copy(ctx: LoweringContext, instruction: PtxInstruction) -> None:
         elif n_read != n_bytes:  # bytes that are read: all or none, as compilers write it
             bit = ctx.make_predicate()
             with ctx.without_guard():
-                ctx.emit(
-                    "ISETP.NE.U32.AND", bit, TRUE, ctx.read_register(rest[0]), ZERO, TRUE, n_defs=2
-                )
+                ctx.emit("ISETP.NE.U32.AND", bit, TRUE, ctx.read_register(rest[0]), ZERO, TRUE, n_defs=2)
             extra = (bit,)
     elif rest:
-        bit = ctx.read_predicate(rest[0])  # ignore-src
-        extra = (replace(bit, is_negated=not bit.is_negated),) if not isinstance(bit, str) else ()
+        skips = ctx.read_predicate(rest[0])  # ignore-src
+        extra = (replace(skips, is_negated=not skips.is_negated),) if not isinstance(skips, str) else ()
     ctx.emit(mnemonic, shared, address, *extra, n_defs=0)
 
 
@@ -561,7 +559,9 @@ def _wait_at_mbarrier(ctx: LoweringContext, instruction: PtxInstruction) -> None
     result = ctx.take_result_predicate(instruction.operands[0])
     address = read_memory_address(ctx, instruction.operands[1], "shared")
     phase = instruction.operands[2]
-    word = ctx.read_register(phase) if "parity" in instruction.modifiers else find_word(ctx.read_pair(phase), 1)
+    word = (
+        ctx.read_register(phase) if "parity" in instruction.modifiers else find_word(ctx.read_pair(phase), 1)
+    )
     trial = ".TRYWAIT" if instruction.modifiers[0] == "try_wait" else ""
     if ctx.target.number >= _FIRST_MBARRIER_UNIT:
         ctx.emit(f"SYNCS.PHASECHK.TRANS64{trial}", result, address, word, has_effect=True)

@@ -73,7 +73,7 @@ def _copy(ctx: LoweringContext, target: PtxOperand, source: PtxOperand, type_nam
     if special and destination.n_words == 1 and isinstance(source, PtxRegister):
         value = ctx.read_special(source.name)
         if isinstance(value, WordRef) and ctx.guard is None and ctx.out:
-            ctx.out[-1] = _retarget(ctx, destination)
+            ctx.out[-1].operands = (destination, *ctx.out[-1].operands[1:])
         else:
             ctx.move(destination, value)
         return
@@ -90,12 +90,6 @@ def _copy(ctx: LoweringContext, target: PtxOperand, source: PtxOperand, type_nam
             ctx.move(find_word(destination, word), find_word(home, word))
         return
     ctx.copy_halves(destination, ctx.read_halves(source))
-
-
-def _retarget(ctx: LoweringContext, destination: WordRef) -> "object":
-    last = ctx.out[-1]
-    last.operands = (destination, *last.operands[1:])
-    return last
 
 
 def find_half_bits(value: float, type_name: str) -> int:
@@ -443,4 +437,3 @@ def _find_parameter_address(ctx: LoweringContext, symbol: PtxSymbol) -> tuple[Vi
                  low, ZERO, n_defs=2)  # fmt: skip
         ctx.emit("IADD3.X", find_word(pair, 1), ZERO, high, ZERO, carry, "!PT")
     return find_word(pair, 0), find_word(pair, 1)
-

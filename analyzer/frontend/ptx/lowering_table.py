@@ -206,4 +206,3 @@ def _make_results_unknown(ctx: LoweringContext, instruction: PtxInstruction) -> 
 
 def _clean(word: str) -> str:
     return "".join(letter if letter.isalnum() else "_" for letter in word)
-

@@ -9,7 +9,7 @@ from analyzer.frontend.ptx.lowering_context import (
 )
 from analyzer.frontend.ptx.lowering_integer import find_type, is_signed
 from analyzer.frontend.ptx.statements import PtxInstruction, PtxOperand, PtxPair, PtxRegister
-from analyzer.frontend.ptx.virtual_code import TRUE, ZERO, MemoryRef, PredicateRef, VirtualOperand
+from analyzer.frontend.ptx.virtual_code import TRUE, ZERO, MemoryRef, PredicateRef, VirtualOperand, WordRef
 
 _FIRST_CLUSTER = 90
 
@@ -193,7 +193,7 @@ def lower_control(ctx: LoweringContext, instruction: PtxInstruction) -> None:
             pass
 
 
-def _read_base(ctx: LoweringContext, operand: PtxOperand) -> "object":
+def _read_base(ctx: LoweringContext, operand: PtxOperand) -> WordRef:
     base = getattr(operand, "base", None)
     if not isinstance(base, PtxRegister):
         raise UnsupportedPtxError

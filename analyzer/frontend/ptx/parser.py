@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from analyzer.frontend.ptx.constants import PtxSyntaxError
-from analyzer.frontend.ptx.declarations import LINKAGES, STATE_SPACES, make_variables
+from analyzer.frontend.ptx.declarations import LINKAGES, STATE_SPACES, find_element_bytes, make_variables
 from analyzer.frontend.ptx.function_body import BodyParser
 from analyzer.frontend.ptx.function_head import load_readers, read_head
 from analyzer.frontend.ptx.ptx_diagnostics import PtxDiagnostics
@@ -73,6 +73,7 @@ class _ModuleParser:
         self._options: tuple[str, ...] = ()
         self._address_bits = 32  # what PTX takes where nothing is said
         self._variables: list[PtxVariable] = []
+        self._element_bytes: dict[str, int] = {}  # of each variable
         self._functions: list[PtxFunction] = []
         self._aliases: list[tuple[str, str]] = []
         self._counted = 0  # offset up to which lines are counted
@@ -144,7 +145,7 @@ class _ModuleParser:
 
     def _skip_unknown(self, name: str, start: int) -> int:
         """Skip a directive that is not known: its line, and a block that begins there."""
-        self._warn(name, start)
+        self._warn(f".{name}", start)
         stripped = self._text.stripped
         end = stripped.find("\n", start)
         end = len(stripped) if end < 0 else end
@@ -156,18 +157,18 @@ class _ModuleParser:
         return end
 
     def _warn(self, name: str, offset: int) -> None:
-        self._diagnostics.add_directive(name, partial(self._text.locate, offset, len(name) + 1))
+        self._diagnostics.add_directive(name, partial(self._text.locate, offset, len(name)))
 
     def _parse_declaration(self, start: int) -> int:
         text = self._text
         end = self._expect(_HEAD_END, start, "").end()
         if not _KIND.search(text.stripped, start, end):
             return self._parse_variables(start)
-        head = read_head(text, start, end, self._warn)
+        head = read_head(text, start, end, lambda name, offset: self._warn(f".{name}", offset))
         line = self._count_lines(start)
         mark = text.stripped[end : end + 1]
         if mark == "{":
-            parser = BodyParser(text, head, self._lines, self._diagnostics)
+            parser = BodyParser(text, head, self._lines, self._diagnostics, self._element_bytes)
             function, end, last_line = parser.parse(end + 1, line, self._count_lines(end + 1))
             self._functions.append(function)
             self._counted, self._line = end, last_line
@@ -191,7 +192,9 @@ class _ModuleParser:
         part = match[0][:-1]
         try:
             declaration = self._readers.declarations.read(part)
-            self._variables += make_variables(declaration, self._readers.operands, str)
+            for variable in make_variables(declaration, self._readers.operands, str):
+                self._variables.append(variable)
+                self._element_bytes[variable.name] = find_element_bytes(variable)
         except PtxSyntaxError as error:
             raise text.make_syntax_error(error, start, part) from None
         return match.end()

@@ -31,7 +31,7 @@ class PtxDiagnostics(Struct):
             yield Diagnostic(
                 Severity.WARNING,
                 "unknown-directive",
-                f".{name} is not a known directive of PTX; it is skipped",
+                f"{name} is not a known directive of PTX; it is skipped",
                 occurrences.first,
                 hint="make sure that it changes no code",
                 count=occurrences.count,

@@ -84,9 +84,7 @@ def allocate_registers(code: VirtualCode, most: int = MAX_REGISTERS) -> Allocati
     return Allocation(words, names, n_registers, n_spilled, stack_bytes)
 
 
-def _find_spans(
-    code: VirtualCode, intervals: "tuple[list[_Interval | None], _Numbering]"
-) -> list[GroupSpan]:
+def _find_spans(code: VirtualCode, intervals: "tuple[list[_Interval | None], _Numbering]") -> list[GroupSpan]:
     """Return where each group is live, in instructions."""
     found, numbering = intervals
     spans = []
@@ -365,8 +363,8 @@ class _Register(Struct):
 class _RegisterFile:
     """Registers, as many as are asked for.
 
-    `busy_until` is where the last interval of each ends. Groups come by their starts, so a register whose last
-    interval has ended is free; only before the file grows, gaps between intervals are searched.
+    `busy_until` is where the last interval of each ends. Groups come by their starts, so a register whose
+    last interval has ended is free; only before the file grows, gaps between intervals are searched.
     """
 
     def __init__(self) -> None:
@@ -432,7 +430,7 @@ def _find_step(size: int) -> int:
 def _place_words(
     code: VirtualCode, intervals: tuple[list[_Interval | None], _Numbering]
 ) -> tuple[tuple[tuple[int, ...], ...], int]:
-    """Return the register of each word, and how many there are; a copy goes where its source is, if it can."""
+    """Return the register of each word, and how many there are; a copy stays where its source is."""
     found, numbering = intervals
     file, bases = _RegisterFile(), [0] * len(code.group_sizes)
     placed = [False] * len(bases)
@@ -450,9 +448,7 @@ def _place_words(
             preferred = bases[hint.group] + hint.word
         bases[group] = file.place(own, preferred)
         placed[group] = True
-    words = tuple(
-        tuple(range(base, base + size)) for base, size in zip(bases, code.group_sizes, strict=True)
-    )
+    words = tuple(tuple(range(base, base + size)) for base, size in zip(bases, code.group_sizes, strict=True))
     return words, file.n_used
 
 

@@ -8,6 +8,7 @@ stands for, under a name that is unique in the function, so blocks leave no othe
 """
 
 import re
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -24,7 +25,8 @@ MAX_SCOPES = 64  # of blocks inside each other
 COMPONENTS = ("x", "y", "z", "w")
 _COLORS = {"r": "x", "g": "y", "b": "z", "a": "w"}  # other names of the components
 _NAMED_CONSTANTS = {"WARP_SZ": PtxImmediate(32)}
-_TRAILING_DIGITS = re.compile(r"\d+\Z")
+_SINK = PtxRegister("_")
+_MAX_PREFIX_DIGITS = 64  # with which the name of a range may end
 
 _SPECIAL_REGISTER = re.compile(
     r"%(?:n?tid|n?ctaid|n?clusterid|cluster_n?ctaid)(?:\.[xyzw])?"
@@ -46,14 +48,16 @@ class FunctionNames:
 
     def __init__(self) -> None:
         self.taken: set[str] = set()
+        self._suffixes: dict[str, int] = {}  # last one given to each name
         self.register_types: dict[str, str] = {}
         self.unknown_registers: list[str] = []  # neither declared nor a special register of PTX
 
     def take(self, name: str, *, is_new: bool = True) -> str:
         """Return a name that is unique in the function; `name` itself if it is free."""
-        unique, number = name, 0
+        unique = name
         while unique in self.taken or not is_new:
-            is_new, number = True, number + 1
+            is_new = True
+            self._suffixes[name] = number = self._suffixes.get(name, 0) + 1
             unique = f"{name}${number}"
         self.taken.add(unique)
         return unique
@@ -66,7 +70,7 @@ class Scope(dict[str, PtxOperand]):
         super().__init__()
         self.names = names
         self.parent = parent
-        self.depth: int = parent.depth + 1 if parent else 0
+        self.depth: int = 0 if parent is None else parent.depth + 1
         self.registers: dict[str, RegisterType] = {}
         self.ranges: dict[str, tuple[int, RegisterType]] = {}  # `%r<237>`: prefix to count and type
         self.symbols: dict[str, str] = {}  # variables and labels that are declared here, to unique names
@@ -99,9 +103,9 @@ class Scope(dict[str, PtxOperand]):
         """Resolve a word. Raises PtxSyntaxError if it is none."""
         operand: PtxOperand
         if word[0].isdecimal():
-            operand = PtxImmediate(parse_number(word))
+            operand = _make_immediate(word)
         elif word == "_":
-            operand = PtxRegister("_")
+            operand = _SINK
         else:
             operand = self._resolve_name(word)
         self[word] = operand
@@ -117,7 +121,7 @@ class Scope(dict[str, PtxOperand]):
             return self.parent[word]
         if constant := _NAMED_CONSTANTS.get(word):
             return constant
-        if not word.startswith("%"):
+        if word[0] != "%":
             if part:
                 raise PtxSyntaxError("no register of this name is declared", text=word)
             return PtxSymbol(word)
@@ -128,8 +132,9 @@ class Scope(dict[str, PtxOperand]):
     def _find_register(self, name: str) -> RegisterType | None:
         if kind := self.registers.get(name):
             return kind
-        if self.ranges and (match := _TRAILING_DIGITS.search(name)):
-            for start in range(match.start(), match.end()):
+        prefix = name.rstrip("0123456789")
+        if self.ranges and len(prefix) < len(name):
+            for start in range(len(prefix), min(len(name), len(prefix) + _MAX_PREFIX_DIGITS)):
                 count, kind = self.ranges.get(name[:start], (0, None))
                 digits = name[start:]
                 if kind and len(digits) < 11 and int(digits) < count and str(int(digits)) == digits:
@@ -167,3 +172,8 @@ def _select_component(vector: PtxVector, part: str, word: str) -> PtxOperand:
     if part in COMPONENTS[: len(vector.elements)]:
         return vector.elements[COMPONENTS.index(part)]
     raise PtxSyntaxError("this is no component of a vector", text=word)
+
+
+@lru_cache(maxsize=1 << 12)
+def _make_immediate(word: str) -> PtxImmediate:
+    return PtxImmediate(parse_number(word))

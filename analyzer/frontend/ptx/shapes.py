@@ -16,7 +16,13 @@ from lark import Token, Tree
 from lark.exceptions import UnexpectedInput
 
 from analyzer.frontend.grammar import load_parser
-from analyzer.frontend.ptx.constants import PtxSyntaxError, apply_binary, apply_cast, apply_unary
+from analyzer.frontend.ptx.constants import (
+    PtxElementError,
+    PtxSyntaxError,
+    apply_binary,
+    apply_cast,
+    apply_unary,
+)
 from analyzer.frontend.ptx.statements import (
     PtxAddress,
     PtxImmediate,
@@ -36,6 +42,13 @@ _WORD = re.compile(
     re.A,
 )
 _OPERATOR = re.compile(r"[-+*/%!~?|&^<>=(]")
+
+_RULE_NAMES = {
+    "operands": "an operand",
+    "call_operands": "an operand of a call",
+    "declaration": "a declaration",
+    "attributes": "an attribute",
+}
 
 Words = Sequence[Any]  # operands that single words stand for
 Maker = Callable[[Words], Any]
@@ -91,7 +104,7 @@ def parse_by_grammar(rule: str, text: str) -> Node:
         offset = getattr(error, "pos_in_stream", None)
         if offset is None or offset < 0 or getattr(token, "type", "") == "$END":
             offset = len(text.rstrip())
-        raise PtxSyntaxError("this is not PTX", offset=offset) from None
+        raise PtxSyntaxError(f"this is not {_RULE_NAMES[rule]} of PTX", offset=offset) from None
 
 
 def check_nesting(text: str) -> None:
@@ -157,9 +170,38 @@ def _build_vector(node: Node, slots: dict[int, int]) -> Maker:
 
 def _build_address(node: Node, slots: dict[int, int]) -> Maker:
     base, *rest = build_children(node, slots)
-    if not rest:
-        return lambda words: _make_address(base(words))
-    return lambda words: _make_address(base(words), [make(words) for make in rest])
+    if rest:
+        return lambda words: _make_address(base(words), [make(words) for make in rest])
+    inner = node.children[0]
+    if isinstance(inner, Tree) and inner.data == "name":
+        slot = _find_slot(inner, slots)
+        return lambda words: _make_plain_address(words[slot], 0)
+    if offset := _find_plain_offset(inner, slots):
+        first, second, sign = offset
+        return lambda words: _make_plain_address(words[first], sign * words[second].value)
+    return lambda words: _make_address(base(words))
+
+
+def _find_plain_offset(node: Node | Token, slots: dict[int, int]) -> tuple[int, int, int] | None:
+    """Return the words of `%rd1+16`, `%rd1-16` or `%rd1+-16`, and the sign of the second; None for others."""
+    if not isinstance(node, Tree) or node.data != "binary" or len(node.children) != 3:
+        return None
+    base, operator, offset = node.children
+    sign = {"+": 1, "-": -1}.get(str(operator), 0) if isinstance(operator, Token) else 0
+    if isinstance(offset, Tree) and offset.data == "unary" and offset.children[0] == "-":
+        sign, offset = -sign, offset.children[1]
+    if not isinstance(base, Tree) or not isinstance(offset, Tree):
+        return None
+    if not sign or base.data != "name" or offset.data != "number":
+        return None
+    return _find_slot(base, slots), _find_slot(offset, slots), sign
+
+
+def _make_plain_address(base: PtxOperand, offset: int | float) -> PtxAddress:
+    kind = type(base)
+    if type(offset) is int and (kind is PtxRegister or kind is PtxSymbol):
+        return PtxAddress(base, offset)  # type: ignore[arg-type]
+    return _make_address(apply_binary("+", base, PtxImmediate(offset)))
 
 
 def _make_address(base: PtxOperand, rest: Sequence[PtxOperand] = ()) -> PtxAddress:
@@ -239,10 +281,8 @@ def _build_mask(node: Node, slots: dict[int, int]) -> Maker:
 
 def _build_element(node: Node, slots: dict[int, int]) -> Maker:
     token = node.children[0]
-    raise PtxSyntaxError(
-        "elements of arrays are not read: write the address in bytes, as [a+8]",
-        offset=token.start_pos or 0 if isinstance(token, Token) else 0,
-    )
+    offset = token.start_pos or 0 if isinstance(token, Token) else 0
+    raise PtxElementError("only elements of declared arrays have an address", offset=offset)
 
 
 _BUILDERS: dict[str, Callable[[Node, dict[int, int]], Maker]] = {

@@ -1,8 +1,9 @@
 """Words in local memory: where more registers are live than there are, as ptxas does it.
 
 Where too many words are live, those groups go to the stack whose intervals are long for how often they are
-accessed (Chaitin's cost over degree, weighted by the depth of loops). Each read loads its word first, each write
-stores it afterwards; the stack pointer is R1, as in SASS, so that the executor follows the slots like registers.
+accessed (Chaitin's cost over degree, weighted by the depth of loops). Each read loads its word first, each
+write stores it afterwards; the stack pointer is R1, as in SASS, so that the executor follows the slots like
+registers.
 
     FADD G1, G0, G2        G0 spilled to slot 8:      LDL G9, [R1+0x8]
                                                       FADD G1, G9, G2

@@ -19,6 +19,7 @@ class PtxRegister(Struct, frozen=True):
 
     name: str
     is_negated: bool = False  # `!%p1` as an operand
+    is_minus: bool = False  # `-%r1`, which only video instructions allow
     part: str = ""  # `b0`, `h1`: a byte or half of it, as video instructions select them
 
 

@@ -1,8 +1,8 @@
 """Code of a target on virtual registers: SASS whose registers have no numbers yet.
 
 PTX is lowered to this, then `register_allocation` numbers the registers, and the texts that come out are
-decoded like those of any listing. A value is a group of 32-bit words that lie side by side, because SASS names
-pairs and quadruples by their first register:
+decoded like those of any listing. A value is a group of 32-bit words that lie side by side, because SASS
+names pairs and quadruples by their first register:
 
     ld.global.v2.b32 {%r1, %r2}, [%rd1]     LDG.E.64 G7:0, [G3:0.64]     group 7 has the words %r1 and %r2
 """

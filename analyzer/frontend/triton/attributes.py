@@ -34,10 +34,18 @@ if TYPE_CHECKING:
 _MAX_KEPT = 1 << 14
 _LONG_TEXT = 4096  # longer ones are not kept
 _MAX_DIGITS = 80
+_MAX_CHARS = 1 << 19  # outside of strings
 _MAX_DENSE_VALUES = 1 << 20
+_SPACED = {",": ", ", "->": " -> ", "=": " = ", ":": ": ", "*": " * "}
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"')
 _WIDTH = re.compile(r"[0-9]{1,4}")
 _SPECIAL_SCALARS = {"index", "bf16", "tf32"}
-_DIALECTS = (("triton_nvidia_gpu.", "ttng."), ("triton_gpu.", "ttg."))  # names until Triton 3.1
+_DIALECTS = (  # names until Triton 3.1
+    ("triton_nvidia_gpu.dot_async", "ttng.warp_group_dot"),
+    ("triton_nvidia_gpu.dot_wait", "ttng.warp_group_dot_wait"),
+    ("triton_nvidia_gpu.", "ttng."),
+    ("triton_gpu.", "ttg."),
+)
 _LAYOUT_KINDS = {
     "shared": "swizzled_shared",
     "tensor_memory_encoding": "tensor_memory",
@@ -48,6 +56,8 @@ _LAYOUT_KINDS = {
 
 def normalize_name(name: str) -> str:
     """Return a name with the dialect's present name: `triton_gpu.local_alloc` is `ttg.local_alloc`."""
+    if not name.startswith("triton_"):
+        return name
     for old, new in _DIALECTS:
         if name.startswith(old):
             return new + name[len(old) :]
@@ -99,6 +109,8 @@ def is_scalar_name(text: str) -> bool:
 def _parse(text: str, start: str) -> "Tree[Token]":
     from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
+    if len(text) > _MAX_CHARS and len(_STRING.sub("", text)) > _MAX_CHARS:
+        raise TritonSyntaxError(f"this {start} is longer than {_MAX_CHARS} characters", piece=text)
     check_nesting(text)
     try:
         tree = load_parser("triton").parse(text, start=start)
@@ -356,9 +368,9 @@ def _format_tokens(tree: Any) -> str:
     if tree.data in ("shaped", "pointer", "named_type"):
         return format_type(_build_type(tree))
     text = ""
-    for token in tree.scan_values(lambda _: True):
-        word = str(token)
-        if text and (text[-1].isalnum() or text[-1] in "_,") and (word[0].isalnum() or word[0] in '!#"_'):
+    for token in tree.scan_values(lambda token: token is not None):
+        word = _SPACED.get(str(token), str(token))
+        if text and (text[-1].isalnum() or text[-1] == "_") and (word[0].isalnum() or word[0] in '!#"_'):
             text += " "
         text += word
     return text

@@ -48,7 +48,8 @@ from analyzer.ir.tile_operations import (
 _UNKNOWN_TYPE = OpaqueType("")
 _BOOLEAN = ScalarType("i1")
 _INDEX = ScalarType("index")
-_MAX_RESULTS = 1 << 12
+_MAX_RESULTS = 1 << 10  # of one operation
+_MAX_VALUES = 1 << 18  # of a function
 _DIGITS = "-0123456789"
 
 
@@ -126,6 +127,8 @@ class FunctionBuilder:
             base, number, pack = name.partition("#")
             unique = f"{base}.{used[name]}{number}{pack}"
         used[unique] = 1
+        if len(used) > _MAX_VALUES:
+            raise TritonSyntaxError(f"more than {_MAX_VALUES} values in a function")
         value = Value(unique, type_)
         self._hidden.append((name, self.values.get(name)))
         self.values[name] = value

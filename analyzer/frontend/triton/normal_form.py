@@ -65,6 +65,8 @@ def _format_word(value: Attribute) -> str:
             return str(value.value)
         case StringAttribute():
             return value.text
+        case DenseAttribute(values=()):
+            return "[]"
         case _:
             return ""
 

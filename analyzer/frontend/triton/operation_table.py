@@ -35,7 +35,12 @@ _ARITHMETIC = OperationRule(
 _CACHED = OperationRule(
     renamed=(("cacheModifier", "cache"), ("evictionPolicy", "evict")),
     enumerations=(_CACHE, _EVICTION),
-    defaults=(("cache", "none"), ("evict", "evict_normal"), ("isVolatile", "false")),
+    defaults=(
+        ("boundaryCheck", "[]"),
+        ("cache", "none"),
+        ("evict", "evict_normal"),
+        ("isVolatile", "false"),
+    ),
 )
 _LOOP = OperationRule(implicit_terminator="scf.yield")
 

@@ -36,7 +36,7 @@ from analyzer.ir.tile_operations import (
 from analyzer.text.errors import InputError
 from analyzer.text.source import Diagnostic, Location, Severity
 
-MAX_BYTES = 32 << 20
+MAX_BYTES = 16 << 20
 _MAX_LINE_CHARS = 4 << 20
 _FUNCTIONS = ("tt.func", "func.func")
 _LAYOUT_PREFIXES = ("#ttg.", "#ttng.", "#triton_gpu.")
@@ -135,11 +135,12 @@ def _read_function(raw: RawOperation, builder: FunctionBuilder) -> TritonFunctio
     shape = compile_operation(raw.shape[0], raw.shape[1])
     header = builder.build_operation(RawOperation(raw.shape, raw.line))
     given = dict(header.attributes)
+    name = _get_text(given, "sym_name")
     arguments, own = _declare_arguments(raw, shape, builder, slots)
     blocks = raw.regions[0] if raw.regions else []
     body = builder.build_body(blocks, arguments) if blocks else Region(())
     return TritonFunction(
-        name=_get_text(given, "sym_name").removeprefix("@"),
+        name=name if shape.is_generic else name.removeprefix("@"),
         is_public="public" in given or _get_text(given, "sym_visibility") == "public",
         arguments=body.blocks[0].arguments if body.blocks else arguments,
         argument_names=tuple(_name_argument(each, aliases, slots) for slots, each in own),

@@ -27,7 +27,7 @@ from analyzer.frontend.triton.splitter import MARKS
 from analyzer.frontend.triton.syntax_errors import TritonSyntaxError, check_nesting
 
 NO_SLOT = -1
-_MAX_SHAPES = 1 << 14
+_MAX_SHAPES = 1 << 12
 _SLOT_TOKENS = {
     "VALUE": "%",
     "TYPE": "t",

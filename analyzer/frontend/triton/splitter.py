@@ -71,6 +71,7 @@ split_slots = _SLOT.split
 _CONTINUATION = re.compile(r"(?:default|partition\d+|else|do|case)\b(?!\.)|:|->|,|\*")
 _UNFINISHED = ("(", "[", ",", ":", "=", "->", "*")
 _LONG_LINE = 2000
+_MAX_SKELETON = 1 << 15
 _NO_BRACKETS = re.compile(rf"{_STRING}|->|[^<>(){{}}]")
 
 
@@ -141,7 +142,7 @@ class LineKind:
 
 
 _kinds: dict[tuple[str, str], LineKind] = {}
-_MAX_KINDS = 1 << 16
+_MAX_KINDS = 1 << 13
 
 
 def _find_kind(skeleton: str, kinds: str) -> LineKind:
@@ -176,7 +177,11 @@ class StructureReader:
                 _check_long_line(line, number)
             shape = split_line(line)
             if shape is not None:
-                self._add_line(shape, number)
+                try:
+                    self._add_line(shape, number)
+                except TritonSyntaxError as error:
+                    error.line = error.line or number
+                    raise
         if self._pending is not None:
             raise TritonSyntaxError("the line is not complete", self._pending_line)
         if self._stack:
@@ -196,6 +201,7 @@ class StructureReader:
         if self._pending is not None:
             shape, number = _join(self._pending, shape, " "), self._pending_line
             self._pending = None
+        _check_length(shape[0])
         kind = _find_kind(shape[0], shape[1])
         if kind.is_unfinished:
             self._pending, self._pending_line = shape, number
@@ -259,5 +265,11 @@ def _check_long_line(line: str, number: int) -> None:
 _ALIAS_NAME = re.compile(r"[#!][A-Za-z_][\w$.]*")
 
 
+def _check_length(skeleton: str) -> None:
+    if len(skeleton) > _MAX_SKELETON:
+        raise TritonSyntaxError("this operation is longer than any that a compiler prints")
+
+
 def _join(first: Shape, second: Shape, between: str) -> Shape:
+    _check_length(first[0])
     return f"{first[0]}{between}{second[0]}", first[1] + second[1], first[2] + second[2]
