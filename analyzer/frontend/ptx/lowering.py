@@ -36,6 +36,7 @@ from analyzer.frontend.ptx.lowering_context import (
     LoweringContext,
     Symbol,
     Target,
+    UnsupportedPtxError,
     count_definitions,
 )
 from analyzer.frontend.ptx.lowering_table import lower_instruction
@@ -489,7 +490,12 @@ class _BlockEmitter:
         self.ctx.notes.add("an indexed branch is a chain of compares here")
         table = find_branch_table(self.ctx.function, end)
         numbers = {label: n for n, block in enumerate(self.blocks) for label in block.labels}
-        selector = self.ctx.read_register(end.operands[0])
+        try:
+            selector = self.ctx.read_register(end.operands[0])
+        except UnsupportedPtxError:
+            self.ctx.note_unknown(end)
+            selector = self.ctx.make_temporary()
+            self.ctx.emit("PTX_UNKNOWN", selector, has_effect=True)
         for position, label in enumerate(table[:-1]):
             bit = self.ctx.make_predicate()
             value = f"{position:#x}" if position else "RZ"

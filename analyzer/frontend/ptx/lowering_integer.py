@@ -151,14 +151,12 @@ def lower_add(ctx: LoweringContext, instruction: PtxInstruction) -> None:
 
 def _emit_fused_product(ctx: LoweringContext, destination: WordRef, a: PtxOperand, b: PtxOperand) -> bool:
     """Emit the sum of a product that only it reads as one multiply-add; return whether it is such a sum."""
-    for product, other in ((a, b), (b, a)):
-        known = ctx.values.get(ctx.make_value_key("product", product))
-        if not isinstance(known, PtxInstruction) or not isinstance(product, PtxRegister):
+    for operand, other in ((a, b), (b, a)):
+        product = ctx.known.find_product(operand, ctx.current)
+        if product is None or not isinstance(operand, PtxRegister) or ctx.uses.get(operand.name) != 1:
             continue
-        sources = known.operands[1:3]
-        if ctx.uses.get(product.name) != 1 or not ctx.are_unchanged(product, sources):
-            continue
-        _multiply_wide(ctx, destination, sources[0], sources[1], other, find_type(known))
+        first, second = product.operands[1:3]
+        _multiply_wide(ctx, destination, first, second, other, find_type(product))
         return True
     return False
 
@@ -173,7 +171,7 @@ def lower_multiply(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     unsigned = "" if is_signed(type_name) else ".U32"
     if "wide" in words:
         if addend is None and TYPE_BITS[type_name] == 32:
-            ctx.remember_product(instruction)
+            ctx.known.add_product(instruction)
         _multiply_wide(ctx, destination, operands[1], operands[2], addend, type_name)
     elif bits == 64:
         _multiply_pairs(ctx, destination, operands[1], operands[2], addend, is_high="hi" in words)
@@ -305,8 +303,8 @@ def lower_divide(ctx: LoweringContext, instruction: PtxInstruction) -> None:
 def _find_reciprocal(ctx: LoweringContext, b: VirtualOperand, *, signed: bool) -> "_Divisor":
     """Return a divisor's reciprocal; divisions by one value in a block share it, as ptxas has them do."""
     assert ctx.current is not None
-    key = ctx.make_value_key(("divisor", signed), ctx.current.operands[2])
-    known = ctx.values.get(key) if key is not None else None
+    key = ctx.known.make_key(("divisor", signed), ctx.current.operands[2], ctx.current)
+    known = ctx.known.found.get(key) if key is not None else None
     if isinstance(known, _Divisor):
         return known
     divisor = b
@@ -321,7 +319,7 @@ def _find_reciprocal(ctx: LoweringContext, b: VirtualOperand, *, signed: bool) -
         ctx.emit("IADD3", negated, ZERO, negate(divisor), ZERO)
     found = _Divisor(divisor, negated, _emit_reciprocal(ctx, divisor, negated))
     if key is not None:
-        ctx.values[key] = found
+        ctx.known.found[key] = found
     return found
 
 

@@ -188,7 +188,7 @@ def _load_constants(
         raise UnsupportedPtxError
     bank = 0 if space == "param" else 3
     constant = ctx.find_constant(address.base)
-    base = None if isinstance(constant, int) else ctx.read_pair_low(address.base)
+    base = None if isinstance(constant, int) else ctx.read_register(address.base)
     start = (constant if isinstance(constant, int) else 0) + address.offset
     signed = is_signed(find_type(instruction))
     for position, element in enumerate(elements):

@@ -165,7 +165,7 @@ def lower_instruction(ctx: LoweringContext, instruction: PtxInstruction) -> None
     except (UnsupportedPtxError, KeyError, IndexError, ValueError, StopIteration, AttributeError, TypeError):
         del ctx.out[n_before:]
         _make_results_unknown(ctx, instruction)
-    ctx.note_definitions(instruction)
+    ctx.finish(instruction)
 
 
 def _find_lowering(instruction: PtxInstruction) -> Lowering:
@@ -189,7 +189,7 @@ def _make_results_unknown(ctx: LoweringContext, instruction: PtxInstruction) -> 
 
     ctx.note_unknown(instruction)
     mnemonic = ".".join((instruction.name.upper(), *map(_clean, instruction.modifiers)))
-    names = find_defined_names(instruction)
+    names = [n for n in find_defined_names(instruction) if n in ctx.predicates or ctx.count_words(n)]
     if not names:
         ctx.emit(f"PTX_{mnemonic}", n_defs=0)
     for name in names:
