@@ -28,7 +28,7 @@ from analyzer.frontend.triton.syntax_errors import TritonSyntaxError, check_nest
 
 NO_SLOT = -1
 _MAX_SHAPES = 1 << 12
-_MAX_SHAPE_CHARS = 1 << 20  # of one file
+_MAX_SHAPE_CHARS = 1 << 17  # of one file; kernels have some 10,000
 _SLOT_TOKENS = {
     "VALUE": "%",
     "TYPE": "t",
