@@ -96,11 +96,11 @@ def normalize_regions(operation: Operation, terminator: str) -> Operation:
     """Return an operation whose regions are in normal form; `terminator` is the one that may be left out."""
     regions = [region for region in operation.regions if any(block.operations for block in region.blocks)]
     operands, attributes = operation.operands, operation.attributes
-    nested = regions[-1].blocks[0].operations[0] if regions else None
-    if operation.name == "ttg.warp_specialize" and nested is not None and nested.name == _PARTITIONS:
-        regions = [*regions[:-1], *nested.regions]
-        operands = (*operands, *nested.operands)
-        attributes = tuple(sorted({*attributes, *nested.attributes}))
+    nested = regions[-1].blocks[0].operations[:1] if regions else ()
+    if operation.name == "ttg.warp_specialize" and nested and nested[0].name == _PARTITIONS:
+        regions = [*regions[:-1], *nested[0].regions]
+        operands = (*operands, *nested[0].operands)
+        attributes = tuple(sorted((dict(nested[0].attributes) | dict(attributes)).items()))
     if terminator:
         regions = [_end_region(region, operation, terminator) for region in regions]
         if not regions:
