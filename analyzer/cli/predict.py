@@ -49,7 +49,6 @@ def _size_options(command: _Command) -> _Command:
     epilog=make_examples(
         "warplens predict gemm --m 4096 --n 4096 --k 4096 --dtype bf16 --gpu h100,b200",
         "warplens predict --table docs/operators.csv -o -",
-        "warplens predict --kernel softmax.ttgir --grid 4096 --arg columns=4096 --gpu h100",
     )
 )
 @click.argument("operator", required=False, metavar="OPERATOR")

@@ -20,10 +20,11 @@ is compared) is left to whoever reads a file alone.
 
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from tempfile import NamedTemporaryFile
+from threading import Thread
 
 import numpy as np
 from msgspec import Struct
@@ -249,16 +250,27 @@ class _Printing:
     def __init__(self, codes: Sequence[_Code], arch: str, tool: CudaTool, jobs: int) -> None:
         distinct, self.places = _find_distinct(np.concatenate([code.words for code in codes]))
         n_runs = max(1, min(len(distinct) // 1000, max(jobs, -(-len(distinct) // _ENCODINGS_PER_RUN))))
-        self._pool = ThreadPoolExecutor(max(1, min(jobs, n_runs)))
-        parts = np.array_split(distinct, n_runs)
-        self._runs = [self._pool.submit(_print_part, part, tool, arch) for part in parts]
+        self._tool, self._arch = tool, arch
+        self._parts = np.array_split(distinct, n_runs)
+        self._printed: list[list[bytes] | None] = [None] * n_runs
+        self._waiting = deque(range(n_runs))
+        # Threads wait for nvdisasm; they end before anything is forked.
+        self._threads = [Thread(target=self._run, daemon=True) for _ in range(max(1, min(jobs, n_runs)))]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self) -> None:
+        """Print parts until none is left."""
+        with suppress(IndexError, OSError):  # no part is left; no space for one
+            while True:
+                number = self._waiting.popleft()
+                self._printed[number] = _print_part(self._parts[number], self._tool, self._arch)
 
     def collect(self) -> _Encodings | None:
         """Wait for the runs; return the texts, None where nvdisasm does not print one for each."""
-        try:
-            return _join_printed([run.result() for run in self._runs])
-        finally:
-            self._pool.shutdown(cancel_futures=True)
+        for thread in self._threads:
+            thread.join()
+        return _join_printed(self._printed)
 
 
 def _join_printed(printed: Sequence[list[bytes] | None]) -> _Encodings | None:

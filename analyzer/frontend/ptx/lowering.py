@@ -2,7 +2,8 @@
 
 1. Cut the function into blocks, choose convergence barriers (`control_flow`).
 2. Lower each instruction (`lowering_table`) to instructions of the target on virtual registers.
-3. Remove what nothing reads; number the registers (`register_allocation`).
+3. Remove what nothing reads, move down what is computed too early (`sinking`), number the registers
+   (`register_allocation`).
 4. Print the code as a listing and decode it as any other: the opcode table gives semantics and timing.
 
     ld.param.u64 %rd1, [p]             (folded)
@@ -41,7 +42,13 @@ from analyzer.frontend.ptx.lowering_context import (
 )
 from analyzer.frontend.ptx.lowering_table import lower_instruction
 from analyzer.frontend.ptx.parser import parse_ptx
-from analyzer.frontend.ptx.register_allocation import Allocation, allocate_registers, remove_dead_code
+from analyzer.frontend.ptx.register_allocation import (
+    Allocation,
+    allocate_registers,
+    is_crowded,
+    remove_dead_code,
+)
+from analyzer.frontend.ptx.sinking import sink_instructions
 from analyzer.frontend.ptx.statements import (
     PtxAddress,
     PtxFunction,
@@ -187,6 +194,8 @@ class _ModuleBuilder:
         emitter = _BlockEmitter(ctx, build_blocks(function))
         emitter.emit_all()
         remove_dead_code(ctx.code)
+        if is_crowded(ctx.code):
+            sink_instructions(ctx.code)
         allocation = allocate_registers(ctx.code)
         if allocation.stack_bytes:
             _set_stack_pointer(ctx, self.target)

@@ -50,6 +50,7 @@ from analyzer.frontend.ptx.lowering_memory import (
     lower_mbarrier,
     lower_prefetch,
     lower_store,
+    lower_tensor_map,
 )
 from analyzer.frontend.ptx.lowering_moves import lower_address_conversion, lower_convert, lower_move
 from analyzer.frontend.ptx.lowering_warp import (
@@ -147,6 +148,7 @@ _OTHERS: dict[str, Lowering] = {
     "movmatrix": lower_move_matrix,
     "wgmma": lower_warpgroup,
     "tcgen05": lower_tensor_core,
+    "tensormap": lower_tensor_map,
 }
 _CONTROLS = frozenset(
     {
