@@ -5,11 +5,12 @@
     python bench/frontends.py fuzz /tmp/corpus45 --count 300 --mutants 20 --seed 1
 
 `read` lists files that are refused, with their message, and unknown operations by name. `speed` takes
-kernels for which a PTX file is there, compiles it with ptxas, and reads the PTX and the TTGIR beside it, each in
-a fork that has read no kernel before: processor time, the best of three. `fuzz` reads mutants of files (bytes
-flipped, lines deleted, doubled or swapped, tokens swapped, the end cut off): a parser may refuse with an
-`InputError`, nothing else, and must be done in the time limit. `--command` starts `warplens analyze` on each
-mutant and looks at its exit code. Mutant N of a file and a seed is always the same.
+kernels for which a PTX file is there, compiles it with ptxas, and reads the PTX and the TTGIR beside
+it, each in a fork that has read no kernel before: processor time, the best of three. `fuzz` reads
+mutants of files (bytes flipped, lines deleted, doubled or swapped, tokens swapped, the end cut off): a
+parser may refuse with an `InputError`, nothing else, and must be done in the time limit. `--command`
+starts `warplens analyze` on each mutant and looks at its exit code. Mutant N of a file and a seed is
+always the same.
 """
 
 import argparse
