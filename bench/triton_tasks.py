@@ -2,9 +2,9 @@
 
     python bench/triton_tasks.py [--limit N]
 
-Closed forms: all Triton launches of traces/h100 (16 kernels, and WaveTune's GEMM plan), one formula per kernel,
-in terms of its shape and tiles. Counters: launches that Nsight Compute looked at, by instruction: products,
-special functions, and bytes of loads and stores by lanes whose guard held.
+Closed forms: all Triton launches of traces/h100 (16 kernels, and WaveTune's GEMM plan), one formula per
+kernel, in terms of its shape and tiles. Counters: launches that Nsight Compute looked at, by instruction:
+products, special functions, and bytes of loads and stores by lanes whose guard held.
 """
 
 import argparse
@@ -19,7 +19,15 @@ from functools import cache
 from math import ceil
 from pathlib import Path
 
-from groundtruth.records import CODE, FOLDER, MeasuredLaunch, Record, read_launches, read_lines, read_measurements
+from groundtruth.records import (
+    CODE,
+    FOLDER,
+    MeasuredLaunch,
+    Record,
+    read_launches,
+    read_lines,
+    read_measurements,
+)
 from markdown import render_table
 
 from analyzer.execution.binding.argument_parser import parse_argument
@@ -123,7 +131,7 @@ def _copy(w: Record, c: Mapping[str, int], n_inputs: int) -> Amounts:
 
 
 def _rows(w: Record, c: Mapping[str, int], passes: int, vectors: int) -> Amounts:
-    """Return the bytes of a kernel that reads each row `passes` times, and vectors of a row's length once a row."""
+    """Return the bytes of a kernel that reads each row `passes` times, and vectors of its length with it."""
     size = 2 * w["rows"] * w["cols"]
     return {Quantity.BYTES_LOADED: size * (passes + vectors), Quantity.BYTES_STORED: size}
 
@@ -238,8 +246,8 @@ def render_counters(found: Iterable[Decomposed]) -> str:
 def count_executed(page: Record) -> Amounts:
     """Return what the instructions of a profiled launch did, by lanes whose guard held.
 
-    An asynchronous copy counts its sectors instead: lanes whose source is cut off copy zeros, and are counted as
-    lanes. Left out are the seeds of integer divisions, as in Triton IR.
+    An asynchronous copy counts its sectors instead: lanes whose source is cut off copy zeros, and are counted
+    as lanes. Left out are the seeds of integer divisions, as in Triton IR.
     """
     columns = {name: place for place, name in enumerate(page["columns"])}
     totals = dict.fromkeys(_QUANTITIES, 0)

@@ -13,7 +13,7 @@ from analyzer.text.errors import UsageError
 
 @click.command(
     epilog=make_examples(
-        "warplens tasks matmul.ttgir --grid 264 --arg M=1000 --arg N=4104 --arg K=2056",
+        "warplens tasks traces/levels/sm_90/softmax.ttgir --grid 4096 --arg columns=1000",
         "warplens tasks traces/cuda/sm_80/report16.sass -k saxpy --grid 4 --block 64 --format json",
     )
 )

@@ -1,28 +1,30 @@
 """Reads many cubins of one kernel each, such as Triton's cache holds, with few runs of nvdisasm.
 
-nvdisasm takes a third of a second to start, longer than all else that is done for a kernel, and prints only
-some 40,000 instructions per second. So the code of all cubins is taken apart into distinct encodings, and those are
-printed as one raw binary (`nvdisasm -b`). Half of all instructions recur: two kernels of one source differ in
-few, and control fields, which the text does not show, are masked out.
+nvdisasm takes a third of a second to start, longer than all else that is done for a kernel, and prints some
+40,000 instructions per second. So the code of all cubins is taken apart into distinct encodings; those
+are printed as one raw binary (`nvdisasm -b`). Half of all instructions recur: two kernels of one source
+differ in few, and control fields, which the text does not show, do not count.
 
     a.cubin  S2R R0, SR_TID.X; EXIT     ->  encodings  S2R R0, SR_TID.X; EXIT; IMAD R0, R0, R1, RZ
     b.cubin  IMAD R0, R0, R1, RZ; EXIT      a: 0 1     b: 2 1
 
 Invariant: what a file is read to does not depend on the files beside it. The text of a branch depends on its
-place; the distance does not, so its target is the place in the cubin plus the distance in the raw binary, named
-as nvdisasm names it: by a symbol, else `.L_x_N` in the order in which code refers to labels. One file of each
-kind (flags of its header) is read by nvdisasm alone, gives the kind's architecture, and must come out the same.
+place; the distance does not, so its target is the place in the cubin plus the distance in the raw binary.
+It is named as nvdisasm names it: by a symbol, else `.L_x_N` in the order in which code refers to labels. One
+file of each kind (flags of its header) is read by nvdisasm alone, gives the kind's architecture, and must
+come out the same.
 
-What is not so simple (several functions, relocated code, indirect branches, another result for the file that is
-compared) is left to whoever reads a file alone.
+What is not so simple (several functions, relocated code, indirect branches, another result for the file that
+is compared) is left to whoever reads a file alone.
 """
 
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from tempfile import NamedTemporaryFile
+from threading import Thread
 
 import numpy as np
 from msgspec import Struct
@@ -61,7 +63,6 @@ _PLACED = re.compile(
     rb"RET\.REL\.NODEC) (?:[^`]*[ ,])?)(0x[0-9a-f]+)"
 )
 _SYMBOL_NAME = re.compile(r"[\w$.]+")
-_TEXT_LINE = 6  # at which nvdisasm prints the section of the only function
 
 
 class _Code(Struct, frozen=True, eq=False):
@@ -249,16 +250,27 @@ class _Printing:
     def __init__(self, codes: Sequence[_Code], arch: str, tool: CudaTool, jobs: int) -> None:
         distinct, self.places = _find_distinct(np.concatenate([code.words for code in codes]))
         n_runs = max(1, min(len(distinct) // 1000, max(jobs, -(-len(distinct) // _ENCODINGS_PER_RUN))))
-        self._pool = ThreadPoolExecutor(max(1, min(jobs, n_runs)))
-        parts = np.array_split(distinct, n_runs)
-        self._runs = [self._pool.submit(_print_part, part, tool, arch) for part in parts]
+        self._tool, self._arch = tool, arch
+        self._parts = np.array_split(distinct, n_runs)
+        self._printed: list[list[bytes] | None] = [None] * n_runs
+        self._waiting = deque(range(n_runs))
+        # Threads wait for nvdisasm; they end before anything is forked.
+        self._threads = [Thread(target=self._run, daemon=True) for _ in range(max(1, min(jobs, n_runs)))]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self) -> None:
+        """Print parts until none is left."""
+        with suppress(IndexError, OSError):  # no part is left; no space for one
+            while True:
+                number = self._waiting.popleft()
+                self._printed[number] = _print_part(self._parts[number], self._tool, self._arch)
 
     def collect(self) -> _Encodings | None:
         """Wait for the runs; return the texts, None where nvdisasm does not print one for each."""
-        try:
-            return _join_printed([run.result() for run in self._runs])
-        finally:
-            self._pool.shutdown(cancel_futures=True)
+        for thread in self._threads:
+            thread.join()
+        return _join_printed(self._printed)
 
 
 def _join_printed(printed: Sequence[list[bytes] | None]) -> _Encodings | None:
@@ -341,7 +353,7 @@ def _build_kernel(
         text_ids=text_ids,
         addresses=np.arange(len(code.words), dtype=np.int64) * INSTRUCTION_BYTES,
         control_words=code.words[:, 1].astype(np.uint64),
-        line=_TEXT_LINE,
+        line=example.line,
         labels=tuple((name, offset) for offset, name in sorted(labels.items())),
     )
 
@@ -376,7 +388,6 @@ def _is_same(kernel: Kernel, interner: TextInterner, example: Kernel) -> bool:
     return (
         [interner.texts[number] for number in kernel.text_ids.tolist()]
         == [example.form_table.texts[number] for number in example.text_ids.tolist()]
-        and kernel.line == example.line
         and np.array_equal(kernel.control_words, example.control_words)
         and all(kernel.find_source_line(row) == example.find_source_line(row) for row in rows)
     )

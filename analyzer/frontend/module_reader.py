@@ -135,7 +135,8 @@ def read_modules(
 
 
 def _finalize_module(module: Module, metadata: TritonMetadata | None) -> Module:
-    return replace(module, kernels=tuple(_finalize_kernel(kernel, metadata) for kernel in module.kernels))
+    kernels = tuple(_finalize_kernel(kernel, metadata) for kernel in module.kernels)
+    return replace(module, kernels=kernels, triton={} if metadata is None else metadata.details)
 
 
 def _choose_ptx_options(options: PtxOptions | None, arch: str) -> PtxOptions:

@@ -37,6 +37,7 @@ _SCALAR_TYPE_BYTES = {
 _TENSOR_DESCRIPTOR = re.compile(r"tensordesc<[^\[\]<>]*\[([0-9, ]*)\].*>")
 _N_HIDDEN_PARAMETERS = 2
 _SCRATCH_KEYS = ("global_scratch_size", "profile_scratch_size")  # one for each pointer of the Triton at hand
+_DETAILS = ("hash", "num_warps", "num_stages", "num_ctas", "shared", "triton_version")
 _IR_SUFFIXES = (".ttir", ".ttgir", ".source")
 _ARCH_NUMBER = re.compile(r"sm_(\d+)")
 
@@ -53,6 +54,7 @@ class TritonMetadata(Struct, frozen=True):
     ir: IrSignature | None = None  # of the intermediate code, read where there is no signature
     n_hidden: int = _N_HIDDEN_PARAMETERS  # pointers at the end
     hash: str = ""
+    details: Mapping[str, str | int] = {}  # for people
 
 
 def read_triton_metadata(path: Path) -> TritonMetadata | None:
@@ -80,6 +82,7 @@ def read_triton_metadata(path: Path) -> TritonMetadata | None:
         None if signature is not None else _read_ir(path, name),
         sum(key in content for key in _SCRATCH_KEYS) if "hash" in content else _N_HIDDEN_PARAMETERS,
         str(content.get("hash", "")),
+        {key: content[key] for key in _DETAILS if isinstance(content.get(key), str | int)},
     )
 
 

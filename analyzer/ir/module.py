@@ -5,7 +5,7 @@ each distinct text once. A `Kernel` holds arrays of indices into it, so that cou
 an `Instruction` is made only when one is asked for.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -302,6 +302,8 @@ class Module(Struct, frozen=True, kw_only=True, eq=False):
     diagnostics: tuple[Diagnostic, ...] = ()
     toolchain: str = ""  # name and version of the tool that made the input, "" if unknown
     traces: "tuple[Trace, ...]" = ()  # of each kernel, if the input is a trace
+    triton: Mapping[str, str | int] = {}  # what Triton's metadata beside it say: hash, warps, stages
+    levels: Mapping[str, str] = {}  # files of all levels of a compiler, where the input is one of a folder
 
     def __iter__(self) -> Iterator[Kernel]:
         return iter(self.kernels)

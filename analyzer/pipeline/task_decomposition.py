@@ -12,7 +12,7 @@ from analyzer.files import read_file
 from analyzer.frontend.input_format import HEAD_BYTES, InputFormat, detect_format
 from analyzer.frontend.triton.parser import parse_triton_ir
 from analyzer.ir.launch import Launch, LaunchTable
-from analyzer.ir.tile_operations import TritonModule
+from analyzer.ir.tile_operations import TritonFunction, TritonModule
 from analyzer.pipeline.analysis import choose_kernels
 from analyzer.pipeline.kernel_analyzer import find_launches
 from analyzer.pipeline.launch_execution import ExecutedLaunch, execute_kernel
@@ -63,11 +63,18 @@ def decompose_triton_file(path: str, options: Options) -> TaskDecomposition:
     Raises InputError, or UsageError without a grid or with arguments that do not fit.
     """
     module = read_triton_module(path)
-    name = options.kernels[0] if options.kernels else None
-    kernel = find_triton_kernel(module, name)
-    launch = _choose_launch(kernel.name, options.launch, options.launch_table)
+    kernel, launch = find_triton_launch(module, options)
     assert launch.grid is not None
     return decompose_launch(module, launch.grid, launch.arguments, kernel.name)
+
+
+def find_triton_launch(module: TritonModule, options: Options) -> tuple[TritonFunction, Launch]:
+    """Return the kernel of a module that options choose, and its one launch, whose grid is known.
+
+    Raises InputError or UsageError.
+    """
+    kernel = find_triton_kernel(module, options.kernels[0] if options.kernels else None)
+    return kernel, _choose_launch(kernel.name, options.launch, options.launch_table)
 
 
 def _choose_launch(name: str, launch: Launch, table: LaunchTable | None) -> Launch:

@@ -1,6 +1,8 @@
 """The text of an analysis: header, predictions, pipes, CPI stack and memory; more sections on request."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
@@ -32,6 +34,7 @@ from analyzer.text.escaping import escape_controls
 MAX_DETAILED_KERNELS = 6
 MAX_SUMMARY_ROWS = 40
 MAX_SHOWN_REFUSALS = 3
+_FOLDER_MARK_CHARS = 8
 _MAX_SUMMARY_NAME_CHARS = 144
 _FULL_BAR_CELLS = 30
 _TRANSFER_WARNING = (
@@ -145,7 +148,8 @@ def _make_summary(report: Report) -> RenderableType:
     """Return a table with a row per kernel and prediction, most cycles first; the last counts the others."""
     ordered = sorted(report.kernels, key=_make_cost_key, reverse=True)
     shown = ordered[:MAX_SUMMARY_ROWS]
-    rows = [row for kernel in shown for row in _make_summary_rows(kernel)]
+    marks = _list_folder_marks(report)
+    rows = [row for kernel in shown for row in _make_summary_rows(kernel, marks.get(kernel.input, ""))]
     rest = ordered[MAX_SUMMARY_ROWS:]
     if rest:
         instructions = f"{sum(k.instructions for k in rest):,}"
@@ -186,11 +190,26 @@ def _make_cost_key(kernel: KernelReport) -> tuple[float, str]:
     return (kernel.predictions[0].cycles if kernel.predictions else 0.0, kernel.name)
 
 
-def _make_summary_rows(kernel: KernelReport) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each prediction; only the first one names the kernel."""
+def _list_folder_marks(report: Report) -> dict[str, str]:
+    """Return, by input, the beginning of its folder's name, where several kernels have one name."""
+    names = Counter(kernel.demangled for kernel in report.kernels)
+    folders = {entry.path for entry in report.inputs if entry.levels}
+    return {
+        kernel.input: Path(kernel.input).parent.name[:_FOLDER_MARK_CHARS]
+        for kernel in report.kernels
+        if kernel.input in folders and names[kernel.demangled] > 1
+    }
+
+
+def _make_summary_rows(kernel: KernelReport, mark: str) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each prediction; only the first one names the kernel.
+
+    mark: what tells it from others of its name.
+    """
     registers = "" if kernel.registers is None else str(kernel.registers)
     about = (registers, f"{kernel.instructions:,}")
     ordinal, name = f"{kernel.ordinal}", shorten_middle(kernel.demangled, _MAX_SUMMARY_NAME_CHARS)
+    name = f"{name} {mark}" if mark else name
     if not kernel.predictions:
         reason = kernel.refused[0].gpu_name if kernel.refused else ""
         yield (ordinal, "X", "X", "X", *about, "X", name, reason, "")

@@ -23,6 +23,14 @@ class InputEntry(Struct, frozen=True, kw_only=True):
     format: str
     architecture: tuple[str, ...]
     toolchain: str
+    levels: Annotated[
+        Mapping[str, str] | UnsetType,
+        Meta(description="Files of the kernel at all levels of its compiler; of the kernels in a folder."),
+    ] = UNSET
+    triton: Annotated[
+        Mapping[str, str | int] | UnsetType,
+        Meta(description="What Triton notes of the kernel: hash, num_warps, num_ctas, shared, num_stages."),
+    ] = UNSET
 
 
 class LaunchEntry(Struct, frozen=True, kw_only=True):

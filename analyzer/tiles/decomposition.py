@@ -122,7 +122,7 @@ def _evaluate_programs(
     first, at_once = 0, min(n_programs, _MAX_PROGRAMS_AT_ONCE)
     while first < n_programs:
         count = min(at_once, n_programs - first)
-        facts.select_programs(first, count)
+        facts.select_programs(np.arange(first, first + count, dtype=np.int64))
         evaluator = TileEvaluator(program, facts, count)
         try:
             evaluator.run()

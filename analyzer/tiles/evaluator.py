@@ -35,9 +35,11 @@ from analyzer.tiles.values import (
     TensorDescriptor,
     TileInteger,
     TileMask,
+    TilePointer,
     TileValue,
     Unknown,
     count_true,
+    find_extremes,
 )
 
 _MAX_TRIPS = 20_000  # of a loop that are run one by one
@@ -60,9 +62,8 @@ class LaunchFacts:
         self.program_ids = (np.zeros(1, dtype=np.int64),) * 3
         self.assumptions: dict[str, None] = {}
 
-    def select_programs(self, first: int, count: int) -> None:
-        """Make `count` programs from `first` on, in launch order (x fastest), those that are evaluated."""
-        numbers = np.arange(first, first + count, dtype=np.int64)
+    def select_programs(self, numbers: IntArray) -> None:
+        """Make programs with these places in launch order (x fastest) those that are evaluated."""
         x, y, _ = self.grid
         ids = (numbers % x, numbers // x % y, numbers // (x * y))
         # An id that all of them share is one number.
@@ -117,6 +118,8 @@ class TileEvaluator:
         self.executions: list[IntArray] = [one] * program.n_bodies  # of bodies, [programs or 1]
         self.elements: list[IntArray] = [one] * len(program.sites)  # that masks let through, likewise
         self._values: list[TileValue] = [_UNSET] * program.n_values
+        # Of sites with a pointer: the argument, and the first and last offset that is reached; None: unknown.
+        self.reaches: dict[int, tuple[int | None, int, int] | None] = {}
         self._graph_depth = 0
         self._runs_left = _MAX_BODY_RUNS
         self._work = _count_work(program)
@@ -138,7 +141,7 @@ class TileEvaluator:
             case Step():
                 self._run_step(node, weight)
             case WorkSite():
-                self.elements[node.index] = self.elements[node.index] + weight * self._count(node)
+                self._run_site(node, weight)
             case Loop():
                 self._run_loop(node, weight)
             case Branch():
@@ -161,6 +164,26 @@ class TileEvaluator:
         self._values[number] = value
 
     # Work
+
+    def _run_site(self, site: WorkSite, weight: IntArray) -> None:
+        if site.is_dynamic:
+            self.elements[site.index] = self.elements[site.index] + weight * self._count(site)
+        if site.pointer is not None:
+            self._reach(site, weight > 0)
+
+    def _reach(self, site: WorkSite, runs: NDArray[np.bool_]) -> None:
+        """Widen the range that a site reaches by what the programs that run reach; masks are ignored."""
+        pointer = self._values[site.pointer] if site.pointer is not None else Unknown()
+        if not isinstance(pointer, TilePointer) or not isinstance(pointer.offset, TileInteger):
+            self.reaches[site.index] = None
+            return
+        low, high = np.broadcast_arrays(*find_extremes(pointer.offset), runs)[:2]
+        chosen = np.broadcast_to(runs, low.shape)
+        own = (pointer.argument, int(low[chosen].min()), int(high[chosen].max()))
+        earlier = self.reaches.get(site.index, own)
+        if earlier is not None and own[0] == earlier[0]:
+            own = (own[0], min(own[1], earlier[1]), max(own[2], earlier[2]))
+        self.reaches[site.index] = own
 
     def _count(self, site: WorkSite) -> IntArray:
         """Return how many elements an execution of a site lets through, [programs or 1]."""

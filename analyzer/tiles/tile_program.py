@@ -33,6 +33,7 @@ _MAX_DEPTH = 64  # of nested regions and calls
 _MAX_OPERATIONS = 400_000  # after inlining
 _DESCRIPTOR_WRITES = frozenset(("ttng.tensormap_create", "tt.experimental_tensormap_create"))
 _DESCRIPTOR_READS = frozenset(("ttng.reinterpret_tensor_descriptor", "tt.reinterpret_tensor_descriptor"))
+_POINTER_ACCESSES = frozenset(("tt.load", "tt.store", "ttg.async_copy_global_to_local"))
 _BUFFER_FILLS = frozenset(("ttg.async_copy_global_to_local", "ttg.local_store", "ttg.local_alloc"))
 _BROADCASTS = frozenset(("tt.splat", "tt.broadcast", "tt.unsplat"))
 _OLD_DIALECTS = (("triton_gpu.", "ttg."), ("triton_nvidia_gpu.", "ttng."), ("triton.", "tt."))
@@ -56,6 +57,7 @@ class WorkSite(Struct, frozen=True, eq=False):
     mask: int | None = None
     descriptor: int | None = None
     indices: tuple[int, ...] = ()
+    pointer: int | None = None  # of an access to global memory, where addresses are wanted
 
     @property
     def is_dynamic(self) -> bool:
@@ -158,9 +160,14 @@ class TileProgram(Struct, frozen=True, eq=False):
     unknown_calls: tuple[str, ...]
 
 
-def build_tile_program(module: TritonModule, function: TritonFunction, threads: ThreadCount) -> TileProgram:
-    """Return a kernel of a module as a program. Raises InputError where it is nested without end."""
-    return _ProgramBuilder(module, threads).build(function)
+def build_tile_program(
+    module: TritonModule, function: TritonFunction, threads: ThreadCount, *, tracks_addresses: bool = False
+) -> TileProgram:
+    """Return a kernel of a module as a program. Raises InputError where it is nested without end.
+
+    tracks_addresses: keep what the addresses of accesses to global memory depend on.
+    """
+    return _ProgramBuilder(module, threads, tracks_addresses=tracks_addresses).build(function)
 
 
 class _ProgramBuilder:
@@ -182,11 +189,13 @@ class _ProgramBuilder:
         "_roots",
         "_sites",
         "_threads",
+        "_tracks_addresses",
         "_unknown_calls",
         "_uses_shared_memory",
     )
 
-    def __init__(self, module: TritonModule, threads: ThreadCount) -> None:
+    def __init__(self, module: TritonModule, threads: ThreadCount, *, tracks_addresses: bool) -> None:
+        self._tracks_addresses = tracks_addresses
         self._functions = {function.name: function for function in module.functions}
         self._threads = threads
         self._n_values = self._n_operations = self._depth = 0
@@ -313,7 +322,7 @@ class _ProgramBuilder:
             work = self._add_barriers(operation, work, body)
             site = self._make_site(operation, work, scope, body)
             self._sites.append(site)
-            if site.is_dynamic:
+            if site.is_dynamic or site.pointer is not None:
                 nodes.append(site)
 
     def _keep_origins(
@@ -356,8 +365,11 @@ class _ProgramBuilder:
         mask = None if work.mask is None else self._look_up(scope, (work.mask,))[0]
         descriptor = None if work.descriptor is None else self._look_up(scope, (work.descriptor,))[0]
         indices = self._look_up(scope, work.indices)
-        self._roots += [each for each in (mask, descriptor, *indices) if each is not None]
-        return WorkSite(len(self._sites), body, operation, work, mask, descriptor, indices)
+        pointer = None
+        if self._tracks_addresses and operation.name in _POINTER_ACCESSES:
+            pointer = self._look_up(scope, operation.operands[:1])[0]
+        self._roots += [each for each in (mask, descriptor, *indices, pointer) if each is not None]
+        return WorkSite(len(self._sites), body, operation, work, mask, descriptor, indices, pointer)
 
     def _add_loop(self, operation: Operation, scope: dict[str, int], body: int, nodes: list[Node]) -> None:
         operands = self._look_up(scope, operation.operands)

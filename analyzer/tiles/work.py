@@ -466,7 +466,7 @@ def _find_reduction_work(operation: Operation, threads: ThreadCount) -> Operatio
     """Return the work of a reduction: its body once for each element but the first of those reduced.
 
     With a layout: within a thread, then by shuffles among lanes that hold parts of one result, and where
-    warps hold parts, through shared memory: each warp stores its part, one stores their sum, and all load that.
+    warps hold parts, through shared memory: each warp stores its part, one their sum, and all load that.
     """
     if not operation.operands or not operation.regions:
         return None

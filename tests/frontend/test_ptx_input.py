@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 from contextlib import suppress
@@ -17,6 +18,7 @@ from analyzer.frontend.cubin_elf import CubinElf, DamagedElfError
 from analyzer.frontend.cuda_tools import find_tool
 from analyzer.frontend.line_tables import PTX_SECTION, SOURCE_SECTION, read_line_tables
 from analyzer.frontend.module_reader import read_module
+from analyzer.frontend.ptx_assembler import assemble_ptx, list_assemblers
 from analyzer.frontend.ptx_reader import PtxOptions
 from analyzer.frontend.ptx_targets import PtxTarget, choose_target
 from analyzer.ir.module import Kernel
@@ -304,3 +306,27 @@ def test_without_ptxas_the_code_is_virtual_and_says_so(
     found = report(capsys, str(write(tmp_path)), "-g", "h100")
     assert not found["kernels"][0]["has_control_codes"]
     assert "no-ptxas" in {warning["code"] for warning in found["warnings"]}
+
+
+@needs_tools
+@pytest.mark.parametrize(("name", "gpu"), [("sm_90/softmax", "h100"), ("sm_80/matmul", "a100")])
+def test_ptx_of_triton_and_its_cubin_give_the_same_report(
+    tmp_path: Path, capsys: Capture, name: str, gpu: str
+) -> None:
+    source = TRACES / "levels" / f"{name}.ptx"
+    for suffix in (".ptx", ".json", ".ttir"):
+        shutil.copy(source.with_suffix(suffix), tmp_path)
+    ptx = tmp_path / source.name
+    with assemble_ptx(
+        str(ptx), ptx.read_bytes(), name.split("/")[0] + "a" * ("90" in name), list_assemblers(None)
+    ) as made:
+        shutil.copy(made.path, ptx.with_suffix(".cubin"))
+    options = ("-g", gpu, "--grid", "64", "--all")
+    texts = []
+    for path in (ptx, ptx.with_suffix(".cubin")):
+        assert run(["analyze", str(path), *options]) == 0
+        texts.append(capsys.readouterr().out.splitlines())
+    (note,) = [line for line in texts[0] if line not in texts[1]]
+    assert note.startswith(f"{ptx}: note: compiled by ptxas ")
+    assert [line for line in texts[0] if line != note] == texts[1]
+    assert any("(ptx " in line for line in texts[1])

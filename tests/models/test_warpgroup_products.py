@@ -21,9 +21,7 @@ SHORT, LONG = 20, 520
 def cycles(columns: int, rounds: int, model: str) -> float:
     arguments = (Argument(0, Pointer()), Argument(1, Pointer()), Argument(2, rounds), Argument(3, 0))
     launch = Launch(grid=Dim3(1), block=Dim3(128), dynamic_shared_bytes=65536, arguments=arguments)
-    options = analyzer.Options(
-        kernels=(f"lat_HGMMA_64x{columns}x16_BF16",), launch=launch, models=(model,)
-    )
+    options = analyzer.Options(kernels=(f"lat_HGMMA_64x{columns}x16_BF16",), launch=launch, models=(model,))
     (kernel,) = analyzer.analyze(str(DUMP), "h100", options=options).kernels
     return kernel.predictions[0].cycles
 

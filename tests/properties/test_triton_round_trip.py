@@ -285,7 +285,7 @@ def damaged(draw: st.DrawFn) -> str:
     return text
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(damaged())
 def test_damaged_files_read_or_give_an_error_with_its_place(text: str) -> None:
     found = _read_error(text)

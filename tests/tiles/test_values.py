@@ -36,7 +36,7 @@ def integers(draw: st.DrawFn) -> TileInteger:
         return np.array(draw(st.lists(small, min_size=count, max_size=count)), dtype=np.int64)
 
     strides = tuple((axis, draw_numbers()) for axis in range(2) if draw(st.booleans()))
-    parts = ()
+    parts: tuple[np.ndarray, ...] = ()
     if draw(st.booleans()):
         lengths = [draw(st.sampled_from((1, full))) for full in (PROGRAMS, *SHAPE)]
         count = int(np.prod(lengths))

@@ -27,6 +27,7 @@ _VECTOR_LANES = {"v2": 2, "v4": 4, "v8": 8}
 _PROPERTIES = ("align", "ptr", "attribute")
 _KNOWN_WORDS = frozenset((*STATE_SPACES, *LINKAGES, *TYPE_BYTES, *_VECTOR_LANES, "align", "ptr", "attribute"))
 _MAX_SHAPES = 1 << 12
+_MAX_KEPT_CHARACTERS = 80
 _MAX_BYTES = 1 << 62  # of a variable
 # A name or number that is no part of a word such as `.b32`.
 _WORD = re.compile(r"(?<![.\w$%:])(%?[A-Za-z_$][\w$]*|\d\w*)(?![\w$])", re.A)
@@ -90,16 +91,28 @@ class _Words(Struct):
 
 
 class DeclarationReader:
-    """Parses declarations and attributes; caches shapes."""
+    """Parses declarations and attributes; caches shapes, and short texts, which inline assembly repeats."""
 
     def __init__(self) -> None:
         self._makers: dict[tuple[object, ...], Callable[[list[str]], Declaration]] = {}
+        self._texts: dict[tuple[str, str], Declaration] = {}
 
     def read(self, text: str, *, rule: str = "declaration") -> Declaration:
         """Return the declaration, or for rule `attributes` the specifiers, of a text.
 
         Raises PtxSyntaxError.
         """
+        if len(text) > _MAX_KEPT_CHARACTERS:
+            return self._read(text, rule)
+        declaration = self._texts.get((rule, text))
+        if declaration is None:
+            declaration = self._read(text, rule)
+            if len(self._texts) > _MAX_SHAPES:
+                self._texts.clear()
+            self._texts[rule, text] = declaration
+        return declaration
+
+    def _read(self, text: str, rule: str) -> Declaration:
         initializers: list[tuple[str, int]] = []
 
         def cut(match: re.Match[str]) -> str:

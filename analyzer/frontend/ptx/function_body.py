@@ -260,7 +260,10 @@ class BodyParser:
                 raise self._text.make_error("a declaration without its `;`", match.start(17) - 1)
             self._declare(match.start(17) - 1, match.end(18) - 1)
         elif name == "pragma":
-            self._pragmas += tuple(_STRING.findall(rest))
+            strings = _STRING.findall(rest)
+            if not strings:
+                raise self._text.make_error("a .pragma without its string", match.start(17) - 1, length=7)
+            self._pragmas += tuple(strings)
         elif name not in ("file", "section"):
             self._warn_directive(name, match.start(17) - 1)
 

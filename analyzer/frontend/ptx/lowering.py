@@ -2,7 +2,8 @@
 
 1. Cut the function into blocks, choose convergence barriers (`control_flow`).
 2. Lower each instruction (`lowering_table`) to instructions of the target on virtual registers.
-3. Remove what nothing reads; number the registers (`register_allocation`).
+3. Remove what nothing reads, move down what is computed too early (`sinking`), number the registers
+   (`register_allocation`).
 4. Print the code as a listing and decode it as any other: the opcode table gives semantics and timing.
 
     ld.param.u64 %rd1, [p]             (folded)
@@ -36,11 +37,18 @@ from analyzer.frontend.ptx.lowering_context import (
     LoweringContext,
     Symbol,
     Target,
+    UnsupportedPtxError,
     count_definitions,
 )
 from analyzer.frontend.ptx.lowering_table import lower_instruction
 from analyzer.frontend.ptx.parser import parse_ptx
-from analyzer.frontend.ptx.register_allocation import Allocation, allocate_registers, remove_dead_code
+from analyzer.frontend.ptx.register_allocation import (
+    Allocation,
+    allocate_registers,
+    is_crowded,
+    remove_dead_code,
+)
+from analyzer.frontend.ptx.sinking import sink_instructions
 from analyzer.frontend.ptx.statements import (
     PtxAddress,
     PtxFunction,
@@ -186,6 +194,8 @@ class _ModuleBuilder:
         emitter = _BlockEmitter(ctx, build_blocks(function))
         emitter.emit_all()
         remove_dead_code(ctx.code)
+        if is_crowded(ctx.code):
+            sink_instructions(ctx.code)
         allocation = allocate_registers(ctx.code)
         if allocation.stack_bytes:
             _set_stack_pointer(ctx, self.target)
@@ -489,7 +499,12 @@ class _BlockEmitter:
         self.ctx.notes.add("an indexed branch is a chain of compares here")
         table = find_branch_table(self.ctx.function, end)
         numbers = {label: n for n, block in enumerate(self.blocks) for label in block.labels}
-        selector = self.ctx.read_register(end.operands[0])
+        try:
+            selector = self.ctx.read_register(end.operands[0])
+        except UnsupportedPtxError:
+            self.ctx.note_unknown(end)
+            selector = self.ctx.make_temporary()
+            self.ctx.emit("PTX_UNKNOWN", selector, has_effect=True)
         for position, label in enumerate(table[:-1]):
             bit = self.ctx.make_predicate()
             value = f"{position:#x}" if position else "RZ"

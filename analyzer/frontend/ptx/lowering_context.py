@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from msgspec import Struct
 from msgspec.structs import replace
 
+from analyzer.frontend.ptx.block_values import BlockValues
 from analyzer.frontend.ptx.control_flow import (
     find_defined_names,
     list_register_names,
@@ -90,9 +91,7 @@ class LoweringContext:
         self.constants: dict[str, int | ConstantRef] = {}
         self.predicate_constants: dict[str, bool] = {}
         self.uses = count_uses(function)
-        self.values: dict[object, object] = {}  # computed before in this block, by `make_value_key`
-        self.block_constants: dict[str, int] = {}  # registers that hold a number here, in this block
-        self.versions: dict[str, int] = {}  # definitions of each register in this block so far
+        self.known = BlockValues()
         self.guard: PredicateRef | None = None
         self.current: PtxInstruction | None = None
         self.unknown: dict[str, int] = {}  # instructions without a lowering -> line of the first
@@ -195,7 +194,7 @@ class LoweringContext:
             case PtxImmediate(value=int(value)):
                 return value
             case PtxRegister(name=name):
-                return self.constants.get(name, self.block_constants.get(name))
+                return self.constants.get(name, self.known.constants.get(name))
             case PtxSymbol(name=name) if name in self.symbols:
                 symbol = self.symbols[name]
                 return None if symbol.space == "global" else symbol.offset + operand.offset
@@ -284,54 +283,18 @@ class LoweringContext:
         for position, half in enumerate(halves):
             self.move(find_word(pair, position), half)
 
-    def read_pair_low(self, operand: PtxOperand) -> WordRef:
-        """Return the lower word of an address in registers."""
-        return self.read_register(operand)
-
-    def make_value_key(self, what: object, operand: PtxOperand) -> object | None:
-        """Return the key of what an expansion computes from a register; None if it may change meanwhile."""
-        if self.current is None or self.current.guard is not None:
-            return None
-        if isinstance(operand, PtxImmediate):
-            return (what, operand.value)
-        if not isinstance(operand, PtxRegister):
-            return None
-        return (what, operand.name, self.versions.get(operand.name, 0))
-
-    def remember_product(self, instruction: PtxInstruction) -> None:
-        """Take note of a product that a sum may take in, as long as what it was made of keeps its value."""
-        target = instruction.operands[0]
-        if not isinstance(target, PtxRegister) or instruction.guard is not None:
-            return
-        key = ("product", target.name, self.versions.get(target.name, 0) + 1)
-        self.values[key] = instruction
-        names = list_register_names(instruction.operands[1:3])
-        self.values[("sources", target.name)] = {name: self.versions.get(name, 0) for name in names}
-
-    def are_unchanged(self, product: PtxRegister, sources: Sequence[PtxOperand]) -> bool:
-        """Return whether the sources of a product that was taken note of still have their values."""
-        before = self.values.get(("sources", product.name))
-        now = {name: self.versions.get(name, 0) for name in list_register_names(sources)}
-        return before == now
-
     def begin_block(self, out: list[VirtualInstruction]) -> None:
-        """Let what is emitted go to another block, which may be entered from elsewhere."""
+        """Let what is emitted go to another block."""
         self.out = out
-        self.values.clear()
-        self.versions.clear()
-        self.block_constants.clear()
+        self.known.clear()
 
-    def note_definitions(self, instruction: PtxInstruction) -> None:
-        """Take note that registers have new values."""
-        for name in find_defined_names(instruction):
-            self.versions[name] = self.versions.get(name, 0) + 1
-            self.block_constants.pop(name, None)
-        if instruction.name != "mov" or instruction.guard is not None:
-            return
-        target, source = instruction.operands
-        value = self.find_constant(source)
-        if isinstance(target, PtxRegister) and isinstance(value, int) and target.name not in self.predicates:
-            self.block_constants[target.name] = value
+    def finish(self, instruction: PtxInstruction) -> None:
+        """Take note of what an instruction that has been lowered has written."""
+        value = None
+        if instruction.name == "mov" and len(instruction.operands) > 1:
+            found = self.find_constant(instruction.operands[1])
+            value = found if isinstance(found, int) else None
+        self.known.note_writes(instruction, value)
 
     def is_unused(self, name: str) -> bool:
         """Return whether nothing reads a register."""
@@ -417,12 +380,15 @@ class LoweringContext:
     def begin(self, instruction: PtxInstruction) -> None:
         """Begin to lower an instruction: its guard and its line hold for what is emitted."""
         self.current, self.guard = instruction, None
-        if instruction.guard is not None:
+        if instruction.guard is not None and instruction.guard.register not in self.predicates:
+            self.note_unknown(instruction)  # its guard is no predicate
+            self.guard = self._make_guard(is_known=False)
+        elif instruction.guard is not None:
             guard = self.read_predicate(PtxRegister(instruction.guard.register, instruction.guard.is_negated))
             if isinstance(guard, PredicateRef):
                 self.guard = guard
             elif guard != TRUE:  # never executed
-                self.guard = self._make_false()
+                self.guard = self._make_guard(is_known=True)
 
     @contextmanager
     def without_guard(self) -> Iterator[None]:
@@ -499,9 +465,15 @@ class LoweringContext:
             return
         self.emit("MOV", replace(destination, n_words=1), source)
 
-    def _make_false(self) -> PredicateRef:
+    def _make_guard(self, *, is_known: bool) -> PredicateRef:
+        """Return a predicate that is false, or unknown."""
         bit = self.make_predicate()
-        self.emit("PLOP3.LUT", bit, TRUE, TRUE, TRUE, TRUE, "0x0", "0x0", n_defs=2)
+        if is_known:
+            self.emit("PLOP3.LUT", bit, TRUE, TRUE, TRUE, TRUE, "0x0", "0x0", n_defs=2)
+            return bit
+        word = self.make_temporary()
+        self.emit("PTX_UNKNOWN", word, has_effect=True)
+        self.emit("ISETP.NE.U32.AND", bit, TRUE, word, ZERO, TRUE, n_defs=2)
         return bit
 
     def note_unknown(self, instruction: PtxInstruction) -> None:

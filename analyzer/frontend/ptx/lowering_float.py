@@ -368,11 +368,11 @@ def _divide_fast(
 ) -> None:
     """Emit a / b; divisions by one value in a block share its reciprocal, as ptxas has them do."""
     assert ctx.current is not None
-    key = ctx.make_value_key((words, "reciprocal"), ctx.current.operands[2])
-    known = ctx.values.get(key) if key is not None else None
+    key = ctx.known.make_key((words, "reciprocal"), ctx.current.operands[2], ctx.current)
+    known = ctx.known.found.get(key) if key is not None else None
     reciprocal = known if isinstance(known, _Reciprocal) else _emit_reciprocal(ctx, b, words)
     if key is not None:
-        ctx.values[key] = reciprocal
+        ctx.known.found[key] = reciprocal
     if reciprocal.is_large is None and reciprocal.is_normal is None:
         ctx.emit("FMUL.FTZ", result, reciprocal.word, a)
         return

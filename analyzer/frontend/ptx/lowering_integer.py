@@ -151,14 +151,12 @@ def lower_add(ctx: LoweringContext, instruction: PtxInstruction) -> None:
 
 def _emit_fused_product(ctx: LoweringContext, destination: WordRef, a: PtxOperand, b: PtxOperand) -> bool:
     """Emit the sum of a product that only it reads as one multiply-add; return whether it is such a sum."""
-    for product, other in ((a, b), (b, a)):
-        known = ctx.values.get(ctx.make_value_key("product", product))
-        if not isinstance(known, PtxInstruction) or not isinstance(product, PtxRegister):
+    for operand, other in ((a, b), (b, a)):
+        product = ctx.known.find_product(operand, ctx.current)
+        if product is None or not isinstance(operand, PtxRegister) or ctx.uses.get(operand.name) != 1:
             continue
-        sources = known.operands[1:3]
-        if ctx.uses.get(product.name) != 1 or not ctx.are_unchanged(product, sources):
-            continue
-        _multiply_wide(ctx, destination, sources[0], sources[1], other, find_type(known))
+        first, second = product.operands[1:3]
+        _multiply_wide(ctx, destination, first, second, other, find_type(product))
         return True
     return False
 
@@ -173,12 +171,18 @@ def lower_multiply(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     unsigned = "" if is_signed(type_name) else ".U32"
     if "wide" in words:
         if addend is None and TYPE_BITS[type_name] == 32:
-            ctx.remember_product(instruction)
+            ctx.known.add_product(instruction)
         _multiply_wide(ctx, destination, operands[1], operands[2], addend, type_name)
     elif bits == 64:
-        _multiply_pairs(ctx, destination, operands[1], operands[2], addend, is_high="hi" in words)
+        if "hi" in words:
+            _multiply_high_pairs(ctx, destination, operands, type_name)
+        else:
+            _multiply_pairs(ctx, destination, operands[1], operands[2], addend)
     elif bits == 16 and "hi" in words:
-        raise UnsupportedPtxError
+        a, b = (read_number(ctx, operand, type_name) for operand in operands[1:3])
+        product = ctx.make_temporary()
+        multiply_words(ctx, product, a, b, ZERO)
+        ctx.emit(f"SHF.R.{'S32' if not unsigned else 'U32'}.HI", destination, ZERO, "0x10", product)
     elif "hi" in words:
         a, b = ctx.fit_sources(_order(ctx.read_word(operands[1]), ctx.read_word(operands[2])))
         product = destination if addend is None else ctx.make_temporary()
@@ -232,12 +236,8 @@ def _multiply_pairs(
     a: PtxOperand,
     b: PtxOperand,
     addend: PtxOperand | None,
-    *,
-    is_high: bool,
 ) -> None:
     """Emit the lower 64 bits of a 64-bit product: three multiply-adds of words."""
-    if is_high:
-        raise UnsupportedPtxError
     (a_low, a_high), (b_low, b_high) = ctx.read_halves(a), ctx.read_halves(b)
     with ctx.expansion(destination) as result:
         product, cross = ctx.make_temporary(2), ctx.make_temporary()
@@ -249,6 +249,44 @@ def _multiply_pairs(
             upper = cross
         ctx.emit("IMAD", find_word(result, 1), *ctx.fit_sources(_order(a_high, b_low)), upper)
         ctx.move(find_word(result, 0), find_word(product, 0))
+
+
+def _multiply_high_pairs(
+    ctx: LoweringContext, destination: WordRef, operands: tuple[PtxOperand, ...], type_name: str
+) -> None:
+    """Emit the upper 64 bits of a 64-bit product: four products of words, each with what the last carries.
+
+    A negative factor counts 2^64 too much, so the other factor is subtracted for it.
+    """
+    if len(operands) > 3:
+        raise UnsupportedPtxError
+    (a_low, a_high), (b_low, b_high) = (
+        tuple(ctx.to_register(half) for half in ctx.read_halves(operand)) for operand in operands[1:3]
+    )
+    with ctx.expansion(destination) as result:
+        total, carried = ctx.make_temporary(2), ctx.make_temporary(2)
+        first, second = ctx.make_temporary(2), ctx.make_temporary(2)
+        ctx.emit("IMAD.WIDE.U32", first, a_low, b_low, ZERO)
+        ctx.move(find_word(carried, 0), find_word(first, 1))
+        ctx.move(find_word(carried, 1), ZERO)
+        ctx.emit("IMAD.WIDE.U32", second, a_high, b_low, carried)
+        ctx.move(find_word(carried, 0), find_word(second, 0))
+        ctx.emit("IMAD.WIDE.U32", first, a_low, b_high, carried)
+        ctx.move(find_word(carried, 0), find_word(second, 1))
+        ctx.emit("IMAD.WIDE.U32", total, a_high, b_high, carried)
+        add_pairs(ctx, total, _split(total), (find_word(first, 1), ZERO))
+        if is_signed(type_name):
+            for sign, other in ((a_high, (b_low, b_high)), (b_high, (a_low, a_high))):
+                bit = ctx.make_predicate()
+                ctx.emit("ISETP.LT.AND", bit, TRUE, sign, ZERO, TRUE, n_defs=2)
+                with ctx.under(bit):
+                    add_pairs(ctx, total, _split(total), other, subtracts=True)
+        for word in range(2):
+            ctx.move(find_word(result, word), find_word(total, word))
+
+
+def _split(pair: WordRef) -> tuple[WordRef, WordRef]:
+    return find_word(pair, 0), find_word(pair, 1)
 
 
 def lower_mul24(ctx: LoweringContext, instruction: PtxInstruction) -> None:
@@ -305,8 +343,8 @@ def lower_divide(ctx: LoweringContext, instruction: PtxInstruction) -> None:
 def _find_reciprocal(ctx: LoweringContext, b: VirtualOperand, *, signed: bool) -> "_Divisor":
     """Return a divisor's reciprocal; divisions by one value in a block share it, as ptxas has them do."""
     assert ctx.current is not None
-    key = ctx.make_value_key(("divisor", signed), ctx.current.operands[2])
-    known = ctx.values.get(key) if key is not None else None
+    key = ctx.known.make_key(("divisor", signed), ctx.current.operands[2], ctx.current)
+    known = ctx.known.found.get(key) if key is not None else None
     if isinstance(known, _Divisor):
         return known
     divisor = b
@@ -321,7 +359,7 @@ def _find_reciprocal(ctx: LoweringContext, b: VirtualOperand, *, signed: bool) -
         ctx.emit("IADD3", negated, ZERO, negate(divisor), ZERO)
     found = _Divisor(divisor, negated, _emit_reciprocal(ctx, divisor, negated))
     if key is not None:
-        ctx.values[key] = found
+        ctx.known.found[key] = found
     return found
 
 
@@ -601,9 +639,10 @@ def lower_funnel(ctx: LoweringContext, instruction: PtxInstruction) -> None:
 def lower_bit_field(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower bfe: bits from a position on, sign- or zero-extended."""
     type_name = find_type(instruction)
-    if TYPE_BITS[type_name] == 64:
-        raise UnsupportedPtxError
     start, width = (ctx.read_word(operand) for operand in instruction.operands[2:4])
+    if TYPE_BITS[type_name] == 64:
+        _extract_from_pair(ctx, instruction, start, width)
+        return
     source = ctx.read_register(instruction.operands[1])
     destination = ctx.take_destination(instruction.operands[0])
     signed = is_signed(type_name)
@@ -619,6 +658,27 @@ def lower_bit_field(ctx: LoweringContext, instruction: PtxInstruction) -> None:
         ctx.emit("LOP3.LUT", destination, shifted, mask, ZERO, "0xc0", "!PT")
         return
     ctx.emit("SGXT" if signed else "SGXT.U32", destination, shifted, width)
+
+
+def _extract_from_pair(
+    ctx: LoweringContext, instruction: PtxInstruction, start: VirtualOperand, width: VirtualOperand
+) -> None:
+    """Emit bfe of 64 bits at a constant place: a shift to the top, and one back that extends."""
+    if not isinstance(start, str) or not isinstance(width, str):
+        raise UnsupportedPtxError
+    n_bits = min(_parse_word(width), 64 - _parse_word(start))
+    if n_bits <= 0:
+        raise UnsupportedPtxError
+    destination = ctx.take_destination(instruction.operands[0])
+    signed = "S" if is_signed(find_type(instruction)) else "U"
+    low, high = (ctx.to_register(half) for half in ctx.read_halves(instruction.operands[1]))
+    up, down = format_integer(64 - n_bits - _parse_word(start)), format_integer(64 - n_bits)
+    moved = ctx.make_temporary(2)
+    with ctx.without_guard():
+        ctx.emit("SHF.L.U32", find_word(moved, 0), low, up, ZERO)
+        ctx.emit("SHF.L.U64.HI", find_word(moved, 1), low, up, high)
+    ctx.emit(f"SHF.R.{signed}64", find_word(destination, 0), find_word(moved, 0), down, find_word(moved, 1))
+    ctx.emit(f"SHF.R.{signed}32.HI", find_word(destination, 1), ZERO, down, find_word(moved, 1))
 
 
 def _take_byte(ctx: LoweringContext, source: VirtualOperand) -> WordRef:

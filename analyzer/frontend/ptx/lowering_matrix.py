@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.frontend.ptx.lowering_context import (
     TYPE_BITS,
@@ -284,7 +285,7 @@ _TENSOR_CORE_NAMES = {
 
 def lower_tensor_core(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower tcgen05."""
-    action = instruction.modifiers[0]
+    action = instruction.modifiers[0].split("::")[0]
     lower = _TENSOR_CORE_ACTIONS.get(action)
     if lower is not None:
         lower(ctx, instruction)
@@ -329,17 +330,35 @@ def _lower_tensor_product(ctx: LoweringContext, instruction: PtxInstruction) -> 
 
 
 def _lower_tensor_load(ctx: LoweringContext, instruction: PtxInstruction) -> None:
-    suffix = _find_tensor_suffix(instruction.modifiers)
     address = _read_tensor_address(ctx, instruction.operands[1])
     with ctx.take_vector(_list_elements(instruction.operands[0])) as group:
-        ctx.emit(f"LDTM{suffix}", group, address, has_effect=True)
+        for suffix, place in _list_tensor_parts(ctx, instruction, address, 2):
+            ctx.emit(f"LDTM{suffix}", group, place, has_effect=True, keeps_defs=place is not address)
 
 
 def _lower_tensor_store(ctx: LoweringContext, instruction: PtxInstruction) -> None:
-    suffix = _find_tensor_suffix(instruction.modifiers)
     address = _read_tensor_address(ctx, instruction.operands[0])
-    group = ctx.read_vector(_list_elements(instruction.operands[1]))
-    ctx.emit(f"STTM{suffix}", address, group, n_defs=0)
+    group = ctx.read_vector(_list_elements(instruction.operands[-1]))
+    for suffix, place in _list_tensor_parts(ctx, instruction, address, 1):
+        ctx.emit(f"STTM{suffix}", place, group, n_defs=0)
+
+
+def _list_tensor_parts(
+    ctx: LoweringContext, instruction: PtxInstruction, address: MemoryRef, position: int
+) -> list[tuple[str, MemoryRef]]:
+    """Return suffix and address of each instruction of an access to tensor memory.
+
+    The shape 16x32bx2 is two: of the lower lanes, and of the upper ones at an offset.
+    """
+    words = instruction.modifiers
+    if "16x32bx2" not in words:
+        return [(_find_tensor_suffix(words), address)]
+    distance = ctx.find_constant(instruction.operands[position])
+    if not isinstance(distance, int):
+        raise UnsupportedPtxError
+    repeat = next(word for word in words if re.fullmatch(r"x\d+", word))
+    upper = replace(address, offset=address.offset + distance)
+    return [(f".16dp32bit_t0_t15.{repeat}", address), (f".16dp32bit_t16_t31.{repeat}", upper)]
 
 
 def _find_tensor_suffix(words: Sequence[str]) -> str:

@@ -188,7 +188,7 @@ def _load_constants(
         raise UnsupportedPtxError
     bank = 0 if space == "param" else 3
     constant = ctx.find_constant(address.base)
-    base = None if isinstance(constant, int) else ctx.read_pair_low(address.base)
+    base = None if isinstance(constant, int) else ctx.read_register(address.base)
     start = (constant if isinstance(constant, int) else 0) + address.offset
     signed = is_signed(find_type(instruction))
     for position, element in enumerate(elements):
@@ -349,7 +349,7 @@ def _take_atomic_result(
 def lower_copy(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower cp: copies of lanes (LDGSTS), bulk copies, and the groups that are waited for."""
     words = instruction.modifiers
-    if words[:2] == ("async", "bulk"):
+    if "async" in words[:2] and "bulk" in words[:3]:
         _lower_bulk_copy(ctx, instruction)
     elif words[0] != "async":
         raise UnsupportedPtxError
@@ -595,6 +595,31 @@ def _arrive_at_mbarrier(ctx: LoweringContext, instruction: PtxInstruction) -> No
     if "shared::cluster" in words:
         ctx.notes.add("an arrival at the mbarrier of another CTA counts as one of this CTA")
     ctx.emit(name, state, address, ZERO if count is None else count, has_effect=True)
+
+
+def lower_tensor_map(ctx: LoweringContext, instruction: PtxInstruction) -> None:
+    """Lower tensormap: fields are replaced in shared memory, and all lanes copy the map from there."""
+    words, operands = instruction.modifiers, instruction.operands
+    if "cp_fenceproxy" in words:
+        lane, word = ctx.make_temporary(), ctx.make_temporary()
+        place, target = ctx.make_temporary(), ctx.make_temporary(2)
+        ctx.emit("S2R", lane, "SR_LANEID")
+        ctx.emit("LEA", place, lane, ctx.to_register(_read_shared_word(ctx, operands[1])), "0x2")
+        ctx.emit("LDS", word, MemoryRef(place))
+        ctx.emit("IMAD.WIDE.U32", target, lane, "0x4", _read_global_pair(ctx, operands[0]))
+        ctx.emit("STG.E", MemoryRef(replace(target, suffix=".64")), word, n_defs=0)
+        return
+    if "replace" not in words or find_space(instruction) != "shared":
+        raise UnsupportedPtxError
+    address = read_memory_address(ctx, operands[0], "shared")
+    if words[-1] == "b64":
+        ctx.emit("STS.64", address, ctx.read_pair(operands[-1]), n_defs=0)
+        return
+    word = ctx.make_temporary()
+    ctx.emit("LDS", word, address)
+    value = ctx.read_register(operands[-1])
+    ctx.emit("LOP3.LUT", word, word, value, ZERO, "0xfc", "!PT")
+    ctx.emit("STS", address, word, n_defs=0)
 
 
 def lower_prefetch(ctx: LoweringContext, instruction: PtxInstruction) -> None:

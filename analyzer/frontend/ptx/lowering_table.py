@@ -50,6 +50,7 @@ from analyzer.frontend.ptx.lowering_memory import (
     lower_mbarrier,
     lower_prefetch,
     lower_store,
+    lower_tensor_map,
 )
 from analyzer.frontend.ptx.lowering_moves import lower_address_conversion, lower_convert, lower_move
 from analyzer.frontend.ptx.lowering_warp import (
@@ -147,6 +148,7 @@ _OTHERS: dict[str, Lowering] = {
     "movmatrix": lower_move_matrix,
     "wgmma": lower_warpgroup,
     "tcgen05": lower_tensor_core,
+    "tensormap": lower_tensor_map,
 }
 _CONTROLS = frozenset(
     {
@@ -165,7 +167,7 @@ def lower_instruction(ctx: LoweringContext, instruction: PtxInstruction) -> None
     except (UnsupportedPtxError, KeyError, IndexError, ValueError, StopIteration, AttributeError, TypeError):
         del ctx.out[n_before:]
         _make_results_unknown(ctx, instruction)
-    ctx.note_definitions(instruction)
+    ctx.finish(instruction)
 
 
 def _find_lowering(instruction: PtxInstruction) -> Lowering:
@@ -189,7 +191,7 @@ def _make_results_unknown(ctx: LoweringContext, instruction: PtxInstruction) -> 
 
     ctx.note_unknown(instruction)
     mnemonic = ".".join((instruction.name.upper(), *map(_clean, instruction.modifiers)))
-    names = find_defined_names(instruction)
+    names = [n for n in find_defined_names(instruction) if n in ctx.predicates or ctx.count_words(n)]
     if not names:
         ctx.emit(f"PTX_{mnemonic}", n_defs=0)
     for name in names:

@@ -37,6 +37,7 @@ _DECLARING = frozenset(
     (*LINKAGES, *STATE_SPACES, "entry", "func", "align", "attribute"),
 )
 _SKIPPED = {"file": _LINE, "loc": _LINE, "section": _SECTION, "pragma": _PRAGMA}
+_DUMP_HEADER = "Fatbin ptx code"  # before each module that cuobjdump prints, with lines of facts
 _HEADER_HINT = "PTX begins with lines such as: .version 8.7, .target sm_90a, .address_size 64"
 
 
@@ -104,12 +105,18 @@ class _ModuleParser:
         match = _DIRECTIVE.match(text.stripped, position)
         if match is None or match[3] is not None:
             return None
+        if match[4] and text.stripped.startswith(_DUMP_HEADER, match.start(4)):
+            version = text.stripped.find("\n.version", match.start(4))
+            return version if version >= 0 else None
         if match[4]:
             raise text.make_error("this is not a directive of PTX", match.start(4))
         if match[2]:
             self._warn("#", match.start(2))
             return match.end()
         name, start = match[1], match.start(1) - 1
+        if name == "version" and self._version:
+            self._diagnostics.other_modules.add(partial(text.locate, start, len(name) + 1))
+            return None
         if name in _DECLARING:
             return self._parse_declaration(start)
         if skipped := _SKIPPED.get(name):

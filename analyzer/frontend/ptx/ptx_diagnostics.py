@@ -17,6 +17,8 @@ class PtxDiagnostics(Struct):
     unknown_directives: dict[str, Occurrences] = field(default_factory=dict)
     unknown_registers: dict[str, Occurrences] = field(default_factory=dict)
 
+    other_modules: Occurrences = field(default_factory=Occurrences)
+
     def add_directive(self, name: str, where: Callable[[], Location]) -> None:
         """Count a directive that is not known and was skipped."""
         _count(self.unknown_directives, name, where)
@@ -35,6 +37,14 @@ class PtxDiagnostics(Struct):
                 occurrences.first,
                 hint="make sure that it changes no code",
                 count=occurrences.count,
+            )
+        if self.other_modules.count:
+            yield Diagnostic(
+                Severity.WARNING,
+                "other-modules",
+                "a second module begins here; only the first one is read",
+                self.other_modules.first,
+                hint="give each a file of its own: cuobjdump -xptx all FILE",
             )
         for name, occurrences in sorted(self.unknown_registers.items()):
             yield Diagnostic(

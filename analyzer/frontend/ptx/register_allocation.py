@@ -37,6 +37,7 @@ _MAX_ALIGNMENT = 4
 _GROWTH = 64
 MAX_REGISTERS = 255  # R0 to R254
 _MAX_SPILL_ROUNDS = 8
+_CROWDED_WORDS = 240  # alignment leaves gaps
 _SPILL_MARGIN = 6  # words fewer that may be live in each round: alignment leaves gaps
 
 
@@ -84,7 +85,24 @@ def allocate_registers(code: VirtualCode, most: int = MAX_REGISTERS) -> Allocati
     return Allocation(words, names, n_registers, n_spilled, stack_bytes)
 
 
-def _find_spans(code: VirtualCode, intervals: "tuple[list[_Interval | None], _Numbering]") -> list[GroupSpan]:
+def is_crowded(code: VirtualCode) -> bool:
+    """Return whether more words or predicates are live somewhere than there are registers for them."""
+    found, numbering = _find_intervals(code)
+    words, predicates = found[: numbering.n_words], found[numbering.n_words :]
+    return _find_most(words) > _CROWDED_WORDS or _find_most(predicates) > len(_PREDICATE_NAMES)
+
+
+def _find_most(intervals: "list[_Interval | None]") -> int:
+    """Return how many intervals meet at most."""
+    events = sorted(e for i in intervals if i is not None for e in ((i.start, 1), (i.stop, -1)))
+    most = now = 0
+    for _, step in sorted(events):
+        now += step
+        most = max(most, now)
+    return most
+
+
+def _find_spans(code: VirtualCode, intervals: "tuple[list[_Interval | None], Numbering]") -> list[GroupSpan]:
     """Return where each group is live, in instructions."""
     found, numbering = intervals
     spans = []
@@ -99,24 +117,28 @@ def _find_spans(code: VirtualCode, intervals: "tuple[list[_Interval | None], _Nu
 # Liveness. Words and predicates have common numbers: words first, group by group, then predicates.
 
 
-class _Numbering(Struct):
-    bases: list[int]
-    n_words: int
+class Numbering(Struct):
+    """Numbers of words and predicates in masks."""
+
+    bases: list[int]  # by group, of its first word
+    n_words: int  # predicates come after
+
+    @classmethod
+    def of(cls, code: VirtualCode) -> "Numbering":
+        """Number the words of a kernel."""
+        bases, total = [], 0
+        for size in code.group_sizes:
+            bases.append(total)
+            total += size
+        return cls(bases, total)
 
     def list_words(self, ref: WordRef) -> range:
+        """Return the numbers of the words of an operand."""
         first = self.bases[ref.group] + ref.word
         return range(first, first + ref.n_words)
 
 
-def _number_words(code: VirtualCode) -> _Numbering:
-    bases, total = [], 0
-    for size in code.group_sizes:
-        bases.append(total)
-        total += size
-    return _Numbering(bases, total)
-
-
-def list_defs(instruction: VirtualInstruction, numbering: _Numbering) -> list[int]:
+def list_defs(instruction: VirtualInstruction, numbering: Numbering) -> list[int]:
     """Return the numbers that an instruction writes."""
     found: list[int] = []
     for operand in instruction.operands[: instruction.n_defs]:
@@ -127,7 +149,7 @@ def list_defs(instruction: VirtualInstruction, numbering: _Numbering) -> list[in
     return found
 
 
-def list_uses(instruction: VirtualInstruction, numbering: _Numbering) -> list[int]:
+def list_uses(instruction: VirtualInstruction, numbering: Numbering) -> list[int]:
     """Return the numbers that an instruction reads: an instruction under a guard keeps what it writes."""
     found: list[int] = []
     guarded = instruction.guard is not None or instruction.keeps_defs
@@ -148,7 +170,7 @@ def _make_mask(numbers: list[int]) -> int:
     return mask
 
 
-def find_live_outs(code: VirtualCode, numbering: _Numbering) -> list[int]:
+def find_live_outs(code: VirtualCode, numbering: Numbering) -> list[int]:
     """Return the mask of what is live at the end of each block."""
     needed, killed = [], []
     for block in code.blocks:
@@ -180,7 +202,7 @@ def find_live_outs(code: VirtualCode, numbering: _Numbering) -> list[int]:
 
 def remove_dead_code(code: VirtualCode) -> None:
     """Remove instructions without effect whose results nothing reads, until nothing changes."""
-    numbering = _number_words(code)
+    numbering = Numbering.of(code)
     while True:
         n_before = sum(len(block.code) for block in code.blocks)
         for block, live in zip(code.blocks, find_live_outs(code, numbering), strict=True):
@@ -189,7 +211,7 @@ def remove_dead_code(code: VirtualCode) -> None:
             return
 
 
-def _sweep_block(block: VirtualBlock, live: int, numbering: _Numbering) -> None:
+def _sweep_block(block: VirtualBlock, live: int, numbering: Numbering) -> None:
     kept: list[VirtualInstruction] = []
     for instruction in reversed(block.code):
         defs = _make_mask(list_defs(instruction, numbering))
@@ -209,9 +231,9 @@ def _list_bits(mask: int) -> Iterator[int]:
         mask ^= low
 
 
-def _find_intervals(code: VirtualCode) -> tuple[list[_Interval | None], _Numbering]:
+def _find_intervals(code: VirtualCode) -> tuple[list[_Interval | None], Numbering]:
     """Return the live interval of each word and predicate; None for what does not occur."""
-    numbering = _number_words(code)
+    numbering = Numbering.of(code)
     found: list[_Interval | None] = [None] * (numbering.n_words + code.n_predicates)
 
     def extend(number: int, start: int, stop: int) -> None:
@@ -244,7 +266,7 @@ def _find_intervals(code: VirtualCode) -> tuple[list[_Interval | None], _Numberi
 
 
 def _place_predicates(
-    code: VirtualCode, intervals: tuple[list[_Interval | None], _Numbering]
+    code: VirtualCode, intervals: tuple[list[_Interval | None], Numbering]
 ) -> tuple[tuple[str, ...], list[int]]:
     """Return the names of the predicates, and those that find no place: of those that meet, the longest."""
     found, numbering = intervals
@@ -428,7 +450,7 @@ def _find_step(size: int) -> int:
 
 
 def _place_words(
-    code: VirtualCode, intervals: tuple[list[_Interval | None], _Numbering]
+    code: VirtualCode, intervals: tuple[list[_Interval | None], Numbering]
 ) -> tuple[tuple[tuple[int, ...], ...], int]:
     """Return the register of each word, and how many there are; a copy stays where its source is."""
     found, numbering = intervals

@@ -24,8 +24,8 @@ from analyzer.frontend.triton.shapes import (
     AttributeSource,
     HeaderArgument,
     OperationShape,
+    ShapeTable,
     compile_label,
-    compile_operation,
 )
 from analyzer.frontend.triton.splitter import RawBlock, RawOperation
 from analyzer.frontend.triton.syntax_errors import TritonSyntaxError
@@ -56,8 +56,9 @@ _DIGITS = "-0123456789"
 class FunctionBuilder:
     """State while the operations of one function are built."""
 
-    def __init__(self, aliases: AliasTable, unknown: Counter[str]) -> None:
+    def __init__(self, aliases: AliasTable, shapes: ShapeTable, unknown: Counter[str]) -> None:
         self.aliases = aliases
+        self.shapes = shapes
         self.unknown = unknown
         self.values: dict[str, Value] = {}  # by the name in the text, of the regions that are open
         self._used: dict[str, int] = {}
@@ -67,7 +68,7 @@ class FunctionBuilder:
         """Build an operation with its regions. Raises TritonSyntaxError."""
         skeleton, kinds, slots = raw.shape
         try:
-            return self._build_shaped(raw, compile_operation(skeleton, kinds), slots)
+            return self._build_shaped(raw, self.shapes.find(skeleton, kinds), slots)
         except TritonSyntaxError as error:
             if not error.line:
                 error.line = raw.line

@@ -9,6 +9,8 @@ derives types.
 
 import re
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 
 from analyzer.frontend.triton.aliases import AliasTable
 from analyzer.frontend.triton.builder import FunctionBuilder
@@ -16,8 +18,8 @@ from analyzer.frontend.triton.shapes import (
     NO_SLOT,
     HeaderArgument,
     OperationShape,
+    ShapeTable,
     compile_label,
-    compile_operation,
 )
 from analyzer.frontend.triton.splitter import RawOperation, StructureReader, split_slots
 from analyzer.frontend.triton.syntax_errors import TritonSyntaxError
@@ -83,16 +85,16 @@ def _warn_of_unknown(module: TritonModule, path: str) -> list[Diagnostic]:
 def _read_module(text: str, lines: list[str]) -> TritonModule:
     structure = StructureReader()
     structure.read(lines)
-    aliases = AliasTable(structure.aliases)
     unknown: Counter[str] = Counter()
+    make_builder = partial(FunctionBuilder, AliasTable(structure.aliases), ShapeTable(), unknown)
     attributes: tuple[tuple[str, Attribute], ...] = ()
     operations = structure.root.operations
     for raw in operations:
         if raw.shape[0].startswith(("module", '"builtin.module"')):
-            attributes = _read_module_attributes(raw, aliases, unknown)
+            attributes = _read_module_attributes(raw, make_builder)
             operations = [each for blocks in raw.regions for block in blocks for each in block.operations]
             break
-    functions = tuple(_build_function(raw, aliases, unknown) for raw in operations if _is_function(raw))
+    functions = tuple(_build_function(raw, make_builder) for raw in operations if _is_function(raw))
     if not functions:
         raise TritonSyntaxError("there is no function in this file", 1, hint=_HINT)
     n_warps = _find_integer(attributes, "ttg.num-warps")
@@ -115,16 +117,15 @@ def _is_function(raw: RawOperation) -> bool:
 
 
 def _read_module_attributes(
-    raw: RawOperation, aliases: AliasTable, unknown: Counter[str]
+    raw: RawOperation, make_builder: Callable[[], FunctionBuilder]
 ) -> tuple[tuple[str, Attribute], ...]:
-    header = RawOperation(raw.shape, raw.line)
-    return FunctionBuilder(aliases, unknown).build_operation(header).attributes
+    return make_builder().build_operation(RawOperation(raw.shape, raw.line)).attributes
 
 
-def _build_function(raw: RawOperation, aliases: AliasTable, unknown: Counter[str]) -> TritonFunction:
+def _build_function(raw: RawOperation, make_builder: Callable[[], FunctionBuilder]) -> TritonFunction:
     """Build a function from its text in pretty or generic form."""
     try:
-        return _read_function(raw, FunctionBuilder(aliases, unknown))
+        return _read_function(raw, make_builder())
     except TritonSyntaxError as error:
         error.line = error.line or raw.line
         raise
@@ -132,7 +133,7 @@ def _build_function(raw: RawOperation, aliases: AliasTable, unknown: Counter[str
 
 def _read_function(raw: RawOperation, builder: FunctionBuilder) -> TritonFunction:
     aliases, slots = builder.aliases, raw.shape[2]
-    shape = compile_operation(raw.shape[0], raw.shape[1])
+    shape = builder.shapes.find(raw.shape[0], raw.shape[1])
     header = builder.build_operation(RawOperation(raw.shape, raw.line))
     given = dict(header.attributes)
     name = _get_text(given, "sym_name")

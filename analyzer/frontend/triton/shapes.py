@@ -28,6 +28,7 @@ from analyzer.frontend.triton.syntax_errors import TritonSyntaxError, check_nest
 
 NO_SLOT = -1
 _MAX_SHAPES = 1 << 12
+_MAX_SHAPE_CHARS = 1 << 17  # of one file; kernels have some 10,000
 _SLOT_TOKENS = {
     "VALUE": "%",
     "TYPE": "t",
@@ -138,6 +139,25 @@ class LabelShape(Struct, frozen=True):
     """What the slots of a block's label are."""
 
     arguments: tuple[HeaderArgument, ...]
+
+
+class ShapeTable:
+    """The shapes of the operations of one file. The compiler prints few; the grammar reads each once."""
+
+    def __init__(self) -> None:
+        self._shapes: dict[tuple[str, str], OperationShape] = {}
+        self._n_chars = 0
+
+    def find(self, skeleton: str, kinds: str) -> OperationShape:
+        """Return what the slots of an operation's shape are; see `compile_operation`."""
+        key = (skeleton, kinds)
+        found = self._shapes.get(key)
+        if found is None:
+            self._n_chars += len(skeleton)
+            if self._n_chars > _MAX_SHAPE_CHARS:
+                raise TritonSyntaxError("operations of more different shapes than any compiler prints")
+            found = self._shapes[key] = compile_operation(skeleton, kinds)
+        return found
 
 
 @lru_cache(maxsize=_MAX_SHAPES)

@@ -161,6 +161,9 @@ WORDS: dict[str, Reference] = {
     "cvt.u16.u32 %h1, %a0; add.s16 %h2, %h1, 1; setp.lt.s16 %p1, %h2, 5; selp.b32 %r0, 1, 0, %p1;": (
         lambda a, b, c, e: int(s16(a + 1) < 5)
     ),
+    "cvt.u16.u32 %h1, %a0; cvt.u16.u32 %h2, %a1; mul.hi.s16 %h3, %h1, %h2; cvt.u32.u16 %r0, %h3;": (
+        lambda a, b, c, e: s16(a) * s16(b) >> 16 & 0xFFFF
+    ),
     "cvt.s8.s32 %r1, %a0; cvt.s32.s8 %r0, %r1;": lambda a, b, c, e: (a & 0xFF) - ((a & 0x80) << 1),
     "cvt.u32.u8 %r0, %a0;": lambda a, b, c, e: a & 0xFF,
     "{ .reg .pred %x; setp.gt.u32 %x, %a0, %a1; mov.u32 %r0, 4; @%x add.u32 %r0, %r0, %a2; }": (
@@ -200,6 +203,10 @@ PAIRS: dict[str, Reference] = {
             | (truncate_division(s32(c), s32(b), M32) & M32) << 32
         )
     ),
+    "mul.hi.u64 %q0, %d0, %d1;": lambda a, b, c, e: a * b >> 64,
+    "mul.hi.s64 %q0, %d0, %d1;": lambda a, b, c, e: s64(a) * s64(b) >> 64,
+    "bfe.u64 %q0, %d0, 5, 33;": lambda a, b, c, e: a >> 5 & ((1 << 33) - 1),
+    "bfe.s64 %q0, %d0, 0, 20;": lambda a, b, c, e: (a & 0xFFFFF) - ((a & 0x80000) << 1),
     "div.u64 %q0, %d0, %d1;": lambda a, b, c, e: truncate_division(a, b, M64),
     "rem.s64 %q0, %d0, 10;": lambda a, b, c, e: remainder(s64(a), 10),
     "abs.s64 %q0, %d0;": lambda a, b, c, e: abs(s64(a)),
