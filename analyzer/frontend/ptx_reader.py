@@ -21,6 +21,7 @@ from analyzer.frontend.ptx_assembler import (
     assemble_ptx,
     list_assemblers,
 )
+from analyzer.frontend.ptx_pieces import choose_ptx_modules, split_ptx_modules
 from analyzer.frontend.ptx_targets import choose_targets, describe_target, find_ptx_target
 from analyzer.hardware.gpu_selection import find_gpus
 from analyzer.ir.arrays import IntArray
@@ -50,7 +51,26 @@ def read_ptx(
     Raises InputError for what is wrong with the PTX, at its line; ToolError where ptxas or a disassembler
     is missing or fails; UsageError where the ptxas that was named is no program; HardwareError for a GPU.
     """
-    archs, refused = choose_targets(display_path, text, _list_wanted_archs(options))
+    modules = split_ptx_modules(text)
+    wanted = _list_wanted_archs(options)
+    if len(modules) == 1:
+        return _read_module(display_path, modules[0], options, wanted, read_cubin)
+    found = [
+        _read_module(display_path, module, options, archs, read_cubin)
+        for module, archs in choose_ptx_modules(display_path, modules, wanted)
+    ]
+    return replace(join_modules(found), toolchain=", ".join(dict.fromkeys(each.toolchain for each in found)))
+
+
+def _read_module(
+    display_path: str,
+    text: bytes,
+    options: PtxOptions,
+    wanted: Sequence[str],
+    read_cubin: Callable[[str, str], Module],
+) -> Module:
+    """Return the kernels of one PTX module for the architectures that are wanted; its own where none is."""
+    archs, refused = choose_targets(display_path, text, wanted)
     if options.is_virtual:
         return _read_virtual(display_path, text, archs)
     try:

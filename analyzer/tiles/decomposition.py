@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from analyzer.ir.launch import Argument, Dim3
 from analyzer.ir.tile_operations import Operation, TritonFunction, TritonModule
 from analyzer.text.errors import InputError, UsageError
-from analyzer.tiles.evaluator import LaunchFacts, TileEvaluator
+from analyzer.tiles.evaluator import MAX_NODE_RUNS, LaunchFacts, TileEvaluator
 from analyzer.tiles.launch_binding import bind_launch
 from analyzer.tiles.tile_program import Loop, TileProgram, WhileLoop, WorkSite, build_tile_program
 from analyzer.tiles.values import TileTooLarge
 from analyzer.tiles.work import OperationWork, Quantity, ThreadCount
 
 _MAX_PROGRAMS_AT_ONCE = 1 << 17
+_LEAST_BUDGET = 20_000
 MAX_PROGRAMS = 1 << 25
 
 
@@ -123,7 +124,9 @@ def _evaluate_programs(
     while first < n_programs:
         count = min(at_once, n_programs - first)
         facts.select_programs(np.arange(first, first + count, dtype=np.int64))
-        evaluator = TileEvaluator(program, facts, count)
+        # At least a part for each of the many that are evaluated in turn.
+        budget = max(_LEAST_BUDGET, MAX_NODE_RUNS * count // n_programs)
+        evaluator = TileEvaluator(program, facts, count, budget)
         try:
             evaluator.run()
         except TileTooLarge:

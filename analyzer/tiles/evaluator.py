@@ -43,7 +43,8 @@ from analyzer.tiles.values import (
 )
 
 _MAX_TRIPS = 20_000  # of a loop that are run one by one
-_MAX_BODY_RUNS = 400_000
+MAX_NODE_RUNS = 300_000  # of all programs of a launch; some ten seconds
+_PROGRAMS_PER_COST = 8192  # that a node serves in about the time that it takes anyway
 _MAX_BLOCK_RUNS = 100_000  # of the blocks of a function with jumps
 _UNSET = Unknown()  # of a value that no program has computed yet
 
@@ -112,7 +113,13 @@ class ArgumentContents:
 class TileEvaluator:
     """Evaluation of the programs that `facts` selects."""
 
-    def __init__(self, program: TileProgram, facts: LaunchFacts, n_programs: int) -> None:
+    def __init__(
+        self, program: TileProgram, facts: LaunchFacts, n_programs: int, budget: int = MAX_NODE_RUNS
+    ) -> None:
+        """Prepare an evaluation.
+
+        budget: nodes that may run before the trips of a loop are no longer run one by one.
+        """
         self.program, self.facts, self.n_programs = program, facts, n_programs
         one = np.zeros(1, dtype=np.int64)
         self.executions: list[IntArray] = [one] * program.n_bodies  # of bodies, [programs or 1]
@@ -121,7 +128,8 @@ class TileEvaluator:
         # Of sites with a pointer: the argument, and the first and last offset that is reached; None: unknown.
         self.reaches: dict[int, tuple[int | None, int, int] | None] = {}
         self._graph_depth = 0
-        self._runs_left = _MAX_BODY_RUNS
+        self._runs_left = float(budget)
+        self._node_cost = 1.0 + n_programs / _PROGRAMS_PER_COST
         self._work = _count_work(program)
 
     def run(self) -> None:
@@ -131,7 +139,7 @@ class TileEvaluator:
         self._run_body(self.program.body, np.ones(1, dtype=np.int64))
 
     def _run_body(self, body: Body, weight: IntArray) -> None:
-        self._runs_left -= 1
+        self._runs_left -= (1 + len(body.nodes)) * self._node_cost
         self.executions[body.index] = self.executions[body.index] + weight
         for node in body.nodes:
             self._run_node(node, weight)

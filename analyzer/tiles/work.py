@@ -86,16 +86,18 @@ class OperationWork(Struct, frozen=True):
 
 
 _XU_OPERATIONS: dict[str, tuple[int, int]] = {
-    # operations of the XU pipe, and of the FMA pipe beside them, as sm_90's code has them for 32 bits
+    # Operations of the XU pipe, and of the FMA pipe beside them, of numbers of 32 bits. Some are functions of
+    # libdevice: their counts are those of the code that Triton 3.6 makes for sm_80 and sm_90.
     "math.exp2": (1, 0),
     "math.exp": (1, 1),
-    "math.log2": (1, 0),
-    "math.log": (1, 1),
+    "math.log2": (0, 17),
+    "math.log": (0, 15),
+    "math.erf": (1, 13),
     "math.sqrt": (1, 0),
     "math.rsqrt": (1, 0),
-    "math.sin": (1, 1),
-    "math.cos": (1, 1),
-    "math.tanh": (2, 3),
+    "math.sin": (0, 12),
+    "math.cos": (0, 12),
+    "math.tanh": (2, 6),
     "tt.precise_sqrt": (1, 3),
     "tt.precise_divf": (1, 5),
 }
