@@ -1,6 +1,7 @@
 """Control flow at tile level: small kernels in Triton IR, with what each of their programs does."""
 
 import re
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -231,8 +232,7 @@ def test_changed_numbers_are_evaluated_or_refused(place: int, number: str) -> No
     numbers = list(re.finditer(r"\d+", text))
     chosen = numbers[place % len(numbers)]
     changed = text[: chosen.start()] + number + text[chosen.end() :]
-    try:
+    with suppress(WarplensError):
         module, _ = parse_triton_ir(changed, "softmax.ttgir")
-        decompose_launch(module, Dim3(3), [Argument("columns", 7)])
-    except WarplensError as error:
-        assert error.diagnostic.message
+        tasks = decompose_launch(module, Dim3(3), [Argument("columns", 7)])
+        assert sum(each.count for each in tasks.classes) == 3
