@@ -19,6 +19,7 @@ from analyzer.frontend.ptx_assembler import (
     assemble_ptx,
     list_assemblers,
 )
+from analyzer.frontend.ptx_pieces import choose_ptx_modules, split_ptx_modules
 from analyzer.frontend.ptx_targets import choose_targets, describe_target, find_ptx_target
 from analyzer.hardware.gpu_selection import find_gpus
 from analyzer.ir.module import Kernel, Module, SourceFormat, SourceLine
@@ -47,7 +48,26 @@ def read_ptx(
     Raises InputError for what is wrong with the PTX, at its line; ToolError where ptxas or a disassembler
     is missing or fails; UsageError where the ptxas that was named is no program; HardwareError for a GPU.
     """
-    archs, refused = choose_targets(display_path, text, _list_wanted_archs(options))
+    modules = split_ptx_modules(text)
+    wanted = _list_wanted_archs(options)
+    if len(modules) == 1:
+        return _read_module(display_path, modules[0], options, wanted, read_cubin)
+    found = [
+        _read_module(display_path, module, options, archs, read_cubin)
+        for module, archs in choose_ptx_modules(display_path, modules, wanted)
+    ]
+    return replace(join_modules(found), toolchain=", ".join(dict.fromkeys(each.toolchain for each in found)))
+
+
+def _read_module(
+    display_path: str,
+    text: bytes,
+    options: PtxOptions,
+    wanted: Sequence[str],
+    read_cubin: Callable[[str, str], Module],
+) -> Module:
+    """Return the kernels of one PTX module for the architectures that are wanted; its own where none is."""
+    archs, refused = choose_targets(display_path, text, wanted)
     if options.is_virtual:
         return _read_virtual(display_path, text, archs)
     try:
@@ -71,19 +91,19 @@ def _read_assembled(
 ) -> Module:
     """Return the kernels as ptxas makes them. Raises MissingAssemblerError where none takes the PTX."""
     tools = list_assemblers(options.ptxas)
-    modules, toolchain = list[Module](), list[str]()
+    modules, made = list[Module](), list[AssembledPtx]()
     for arch in archs:
         with assemble_ptx(display_path, text, arch, tools, options.optimization_level) as assembled:
             _check_has_code(display_path, assembled.path)
             module = read_cubin(display_path, assembled.path)
             modules.append(add_ptx_lines(module, read_ptx_line_tables(assembled.path), display_path))
-            toolchain.append(_describe(assembled, options))
+            made.append(assembled)
     joined = join_modules(modules)
     notes = _list_refusals(display_path, text, refused)
     return replace(
         joined,
         source_format=SourceFormat.PTX,
-        toolchain=", ".join(toolchain),
+        toolchain=_describe(made, options),
         diagnostics=(*joined.diagnostics, *notes),
     )
 
@@ -152,11 +172,15 @@ def _add_kernel_lines(kernel: Kernel, table: LineTable, ptx_path: str) -> Kernel
     )
 
 
-def _describe(assembled: AssembledPtx, options: PtxOptions) -> str:
-    release = f" {assembled.release}" if assembled.release else ""
+def _describe(made: Sequence[AssembledPtx], options: PtxOptions) -> str:
+    """Return `ptxas 13.0 for sm_80, sm_90`, and so on for each release that was taken."""
     level = "" if options.optimization_level is None else f" -O{options.optimization_level}"
-    version = f", read as PTX {assembled.read_as_version}" if assembled.read_as_version else ""
-    return f"ptxas{release}{level} for {assembled.arch}{version}"
+    archs: dict[tuple[str, str], list[str]] = {}
+    for one in made:
+        release = f" {one.release}" if one.release else ""
+        version = f", read as PTX {one.read_as_version}" if one.read_as_version else ""
+        archs.setdefault((f"ptxas{release}{level}", version), []).append(one.arch)
+    return "; ".join(f"{tool} for {', '.join(found)}{version}" for (tool, version), found in archs.items())
 
 
 def _list_refusals(path: str, text: bytes, refused: Sequence[str]) -> tuple[Diagnostic, ...]:

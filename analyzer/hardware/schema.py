@@ -345,7 +345,8 @@ class LaunchCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     interval_us: HardwareParameter | None = None  # minimum period of small kernels in a stream
     # duration of an empty kernel as profilers that trace kernels record it; None: `overhead_us`
     kernel_us: HardwareParameter | None = None
-    ncu_us: HardwareParameter | None = None  # duration of an empty kernel by Nsight Compute; None: `interval_us`
+    # duration of an empty kernel by Nsight Compute; None: `interval_us`
+    ncu_us: HardwareParameter | None = None
     ctas_per_us: HardwareParameter  # rate at which the GPU dispatches CTAs
     latency: LaunchLatency | None = None  # None: derived from `overhead_us` and `ctas_per_us`
 

@@ -35,7 +35,8 @@ from analyzer.text.errors import UsageError
 
 _MARK = "_warplens_launch"
 _MAX_LAUNCHES_PER_KERNEL = 1_000  # distinct ones
-_MAX_KERNELS = 20_000
+_MAX_TOTAL_BYTES = 12 << 20  # `--launch` reads 16 MiB
+_ENTRY_BYTES = 100  # of a launch in the file, beside what tells it from others
 _MAX_ARGUMENTS = 1_000
 _RECORDED_METADATA = ("hash", "num_warps", "num_stages", "num_ctas", "shared", "maxnreg", "triton_version")
 _HASH_CHARACTERS = 16  # of a kernel's hash in the name of its launches
@@ -50,7 +51,7 @@ class TritonWatch:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.n_launches = self.n_lost = 0
+        self.n_launches = self.n_lost = self._n_bytes = 0
         self._launches: dict[str, dict[str, dict[str, Any]]] = {}  # by kernel, then by what was launched
         self._declared: dict[str, frozenset[str]] = {}  # arguments that are constants, by kernel
         self._undo: list[Callable[[], None]] = []
@@ -88,10 +89,12 @@ class TritonWatch:
     def save(self) -> None:
         """Write the launches seen so far; recording goes on. Raises UsageError if that fails."""
         with self._lock:
-            kernels = {name: list(launches.values()) for name, launches in self._launches.items()}
-            text = json.dumps({"kernels": kernels}, indent=1)
+            kernels = ",\n".join(
+                f" {json.dumps(name)}: [\n  " + ",\n  ".join(map(json.dumps, launches.values())) + "\n ]"
+                for name, launches in self._launches.items()
+            )
         try:
-            write_file(self.path, [text.encode(), b"\n"])
+            write_file(self.path, [b'{"kernels": {\n', kernels.encode(), b"\n}}\n"])
         except OSError as error:
             raise UsageError(
                 f"{self.path}: {error.strerror or error}", hint="name a file that can be written"
@@ -119,17 +122,15 @@ class TritonWatch:
         key = json.dumps(entry, sort_keys=True, default=str)
         with self._lock:
             self.n_launches += 1
-            known = self._launches.get(name)
-            if known is None:
-                if len(self._launches) >= _MAX_KERNELS:
-                    self.n_lost += 1
-                    return
-                known = self._launches[name] = {}
+            known = self._launches.get(name, {})
             if key not in known:
-                if len(known) >= _MAX_LAUNCHES_PER_KERNEL:
+                n_bytes = self._n_bytes + len(key) + len(name) + _ENTRY_BYTES
+                if len(known) >= _MAX_LAUNCHES_PER_KERNEL or n_bytes > _MAX_TOTAL_BYTES:
                     self.n_lost += 1
                     return
+                self._n_bytes = n_bytes
                 entry["recorded"]["count"] = 0
+                known = self._launches.setdefault(name, known)
                 known[key] = entry
             known[key]["recorded"]["count"] += 1
 

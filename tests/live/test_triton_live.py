@@ -16,6 +16,7 @@ from paths import ROOT
 
 import analyzer
 from analyzer.cli.app import run
+from analyzer.execution.binding.launch_file import load_launch_file
 from analyzer.frontend.cuda_tools import find_tool
 from analyzer.live.triton_arguments import describe_value, find_tensor_bytes, read_kernel_arguments
 from analyzer.text.errors import UsageError
@@ -313,3 +314,16 @@ def test_triton_itself(tmp_path: Path) -> None:
     assert name == f"scale@{answer['hash'][:16]}"
     assert (first["grid"], first["recorded"]["count"], second["arguments"]["n"]) == ([4], 2, 900)
     assert first["recorded"]["alignments"] == {"x": 32, "out": 32}
+
+
+def test_a_program_of_many_launches_makes_a_file_that_is_read(triton: Any, tmp_path: Path) -> None:
+    path = tmp_path / "launches.json"
+    with analyzer.watch_triton(path) as watch:
+        for number in range(60):
+            kernel = triton.compiler.CompiledKernel(make_source(), {**METADATA, "name": f"k{number}"})
+            for grid in range(1, 1_200 if number == 7 else 3):
+                triton.holder.launch_enter_hook(kernel.launch_metadata((grid,), 0, *ARGUMENTS))
+    assert (watch.n_distinct, watch.n_lost) == (59 * 2 + 1_000, 199)
+    table = load_launch_file(path)
+    assert len(table.find_launches("k7")) == 1_000
+    assert [launch.grid.x for launch in table.find_launches("k8") if launch.grid] == [2, 4]

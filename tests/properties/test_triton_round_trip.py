@@ -272,9 +272,7 @@ def damaged(draw: st.DrawFn) -> str:
             case "copy":
                 text = text[:place] + text[place : place + length] + text[place:]
             case "odd":
-                odd = draw(
-                    st.sampled_from([*'(){}[]<>"%#!@^:,=-*\\\n\0é/', "{}", "({", "%a:9999", "0x"])
-                )
+                odd = draw(st.sampled_from([*'(){}[]<>"%#!@^:,=-*\\\n\0é/', "{}", "({", "%a:9999", "0x"]))
                 text = text[:place] + odd + text[place:]
             case "drop line":
                 text = "\n".join([*lines[:line], *lines[line + 1 :]])

@@ -27,9 +27,10 @@ the L1 on RTX 2080 Ti and TITAN RTX (AutoTuningAssociation/benchmark_hub @ 8eeb9
 10.5281/zenodo.15364124). Their times follow 1 + 2 * wavefronts cycles within 8 %, with merged phases within
 17 %, and do not follow the number of lines.
 
-A copy to shared memory (LDGSTS) writes what each line brings by itself: it takes at least a wavefront for each
-line that it reads. Nsight Compute counts so on an H100 (traces/h100: 8 wavefronts for 8 rows of 64 bytes, 4
-for 4 of 128), and a product whose tiles have such rows takes as long as all wavefronts together (128x128x32).
+A copy to shared memory (LDGSTS) writes what each line brings by itself: it takes at least a wavefront for
+each line that it reads. Nsight Compute counts so on an H100 (traces/h100: 8 wavefronts for 8 rows of 64 bytes,
+4 for 4 of 128); a product whose tiles have such rows takes as long as all its wavefronts together
+(128x128x32).
 """
 
 from collections.abc import Callable

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from analyzer.frontend.grammar import load_parser
 from analyzer.frontend.triton.attributes import parse_attribute, parse_type, unquote
-from analyzer.frontend.triton.syntax_errors import TritonSyntaxError
+from analyzer.frontend.triton.syntax_errors import TritonSyntaxError, check_nesting
 from analyzer.ir.module import SourceLine
 from analyzer.ir.tile_operations import Attribute, IrType
 
@@ -68,7 +68,11 @@ class AliasTable:
         """Return the place that a location means: `loc(#loc4)`, `loc("x"(#loc3))`."""
         found = self._places.get(text)
         if found is None:
-            found = self._places[text] = self._read_place(text, 0)
+            try:
+                found = self._places[text] = self._read_place(text, 0)
+            except TritonSyntaxError as error:
+                error.piece = text
+                raise
         return found
 
     def _read(self, parse: Callable[[str], _Read], text: str, shown: str) -> _Read:
@@ -164,6 +168,7 @@ class _Node(Struct, frozen=True):
 
 _SLOT_TOKENS = {"STRING_MARK", "NUMBER_MARK", "ATTRIBUTE"}
 _MAX_LINE_DIGITS = 9
+_NO_LOCATION = "this is no location that the grammar knows"
 _SIMPLE_LOCATION = re.compile(
     r'loc\("(?:([^"\\]*+)"\((#\w+)\)|([^"\\]*+)":(\d{1,9}):\d+)\)'
 )  # the two forms that most locations have, without the detour
@@ -188,14 +193,18 @@ def _inline(callee: SourceLine | None, caller: SourceLine | None) -> SourceLine 
 def _compile_location(skeleton: str, kinds: str) -> _Node:
     from lark.exceptions import UnexpectedInput
 
+    check_nesting(skeleton)
     literals = skeleton.split("\0")
     marks = [_LOCATION_MARKS.get(kind, "0") for kind in kinds]
     text = "".join(literal + mark for literal, mark in zip(literals, [*marks, ""], strict=True))
     try:
         tree = load_parser("triton").parse(text, start="location")
     except UnexpectedInput:
-        raise TritonSyntaxError("this is no location that the grammar knows", piece=text) from None
-    nodes = _build_nodes(tree.children, count())
+        raise TritonSyntaxError(_NO_LOCATION) from None
+    numbers = count()
+    nodes = _build_nodes(tree.children, numbers)
+    if next(numbers) != len(kinds):  # a mark stands in the text itself
+        raise TritonSyntaxError(_NO_LOCATION)
     return nodes[0] if nodes else _Node("unknown")
 
 

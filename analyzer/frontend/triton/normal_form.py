@@ -3,7 +3,7 @@
 - Attributes are sorted by name. Numbers of enumerations become their names; those that say nothing, because
   they are the default, and sizes of groups of operands go.
 - Branches have the operands of each block with the block, not among their own.
-- `ttg.warp_specialize` has its partitions as regions of its own; an empty region goes.
+- `ttg.warp_specialize` has its partitions as regions of its own; empty regions at the end go.
 - Loops and conditions end in `scf.yield`, which the pretty form leaves out if it yields nothing.
 """
 
@@ -94,17 +94,17 @@ def split_branch_operands(
 
 def normalize_regions(operation: Operation, terminator: str) -> Operation:
     """Return an operation whose regions are in normal form; `terminator` is the one that may be left out."""
-    regions = [region for region in operation.regions if any(block.operations for block in region.blocks)]
+    regions = list(operation.regions)
+    while len(regions) > bool(terminator) and not any(block.operations for block in regions[-1].blocks):
+        regions.pop()
     operands, attributes = operation.operands, operation.attributes
-    nested = regions[-1].blocks[0].operations[0] if regions else None
-    if operation.name == "ttg.warp_specialize" and nested is not None and nested.name == _PARTITIONS:
-        regions = [*regions[:-1], *nested.regions]
-        operands = (*operands, *nested.operands)
-        attributes = tuple(sorted({*attributes, *nested.attributes}))
+    nested = regions[-1].blocks[0].operations[:1] if regions else ()
+    if operation.name == "ttg.warp_specialize" and nested and nested[0].name == _PARTITIONS:
+        regions = [*regions[:-1], *nested[0].regions]
+        operands = (*operands, *nested[0].operands)
+        attributes = tuple(sorted((dict(nested[0].attributes) | dict(attributes)).items()))
     if terminator:
         regions = [_end_region(region, operation, terminator) for region in regions]
-        if not regions:
-            regions = [_end_region(region, operation, terminator) for region in operation.regions[:1]]
     return replace(operation, regions=tuple(regions), operands=operands, attributes=attributes)
 
 
