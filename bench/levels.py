@@ -129,6 +129,67 @@ def summarize(entries: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(rows)
 
 
+_PAGE = """# Levels of a launch compared over packages' kernels
+
+<!-- written by `python bench/levels.py render LEVELS.json` -->
+
+{n_launches} launches of Triton kernels of {n_packages} packages ({packages}), compiled without a GPU by
+`bench/triton_corpus.py` for {archs} and launched as the packages launch them (`bench/levels.py run`). Tensors
+of whole numbers hold zeros, so kernels that read lengths or indices do little there. Each launch is counted
+at three levels: Triton IR evaluated tile by tile, PTX mapped to the target (`--virtual`) and SASS.
+
+{table}
+
+What differs by its nature:
+
+- **shared bytes**, Triton IR: changes of layout, reductions and scans are lowered below it; PTX and SASS:
+  ptxas drops stores and loads of shared memory that it can prove redundant.
+- **barriers**, Triton IR: Triton places the barriers that shared memory needs when it lowers TTGIR.
+- **transcendental operations**, Triton IR: one function is several instructions, elements that several
+  threads hold are computed by each, and a function of libdevice branches on its argument (tanh); PTX and
+  SASS: ptxas computes a common subexpression once.
+
+Launches whose products or global bytes differ:
+
+| kernel | quantity | levels | higher | lower | reason |
+|---|---|---|--:|--:|---|
+{differences}
+"""
+# What was found at the lines that `analyze --levels` names.
+_REASONS = {
+    "p_matmul_ogs": "copies through tensor descriptors: the box is in memory, known to Triton IR alone",
+    "attn_fwd_tma": "copies through tensor descriptors: the box is in memory, known to Triton IR alone",
+    "unified_attention": "reads lengths (zeros here) that Triton IR does not take from arrays",
+    "chunk_scan_fwd": "reads lengths (zeros here) that Triton IR does not take from arrays",
+    "combined_routing": "ptxas drops loads without use",
+}
+
+
+def render(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Return the page docs/levels.md."""
+    compared = [entry for entry in entries if entry.get("levels")]
+    names = [entry["kernel"].split("/") for entry in compared]
+    packages = sorted({name[1] for name in names})
+    rows = [
+        f"| {'/'.join(kernel.split('/')[1:3])} | {quantity} | {pair.replace('-', ', ')}"
+        f" | {first:,.0f} | {second:,.0f} | {_find_reason(kernel)} |"
+        for kernel, pair, quantity, verdict, first, second in compare(compared)
+        if verdict == "different" and quantity in QUANTITIES[:3]
+    ]
+    return _PAGE.format(
+        n_launches=len(compared),
+        n_packages=len(packages),
+        packages=", ".join(packages),
+        archs=", ".join(sorted({name[3] for name in names})),
+        table=summarize(compared),
+        differences="\n".join(rows),
+    )
+
+
+def _find_reason(kernel: str) -> str:
+    return next((reason for part, reason in _REASONS.items() if part in kernel), "not looked into")
+
+
 def main() -> None:
     """Run or print."""
     parser = argparse.ArgumentParser(
@@ -148,11 +209,15 @@ def main() -> None:
     two = commands.add_parser("show")
     two.add_argument("output", type=Path)
     two.add_argument("--different", action="store_true")
+    commands.add_parser("render").add_argument("output", type=Path)
     options = parser.parse_args()
     if options.action == "run":
         run(options.corpus, options.arch, options)
         return
     entries = json.loads(options.output.read_text())
+    if options.action == "render":
+        print(render(entries), end="")
+        return
     print(summarize(entries))
     if options.different:
         for kernel, pair, quantity, verdict, first, second in compare(entries):
