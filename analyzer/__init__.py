@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from analyzer.evaluation.validation import validate
     from analyzer.hardware.gpu_database import load_gpu
     from analyzer.ir.module import Kernel, Module
+    from analyzer.live.triton_kernel import from_triton
+    from analyzer.live.triton_watch import watch_triton
     from analyzer.pipeline import Launch, Options, Program, analyze, load
     from analyzer.pipeline.operator_prediction import predict
     from analyzer.pipeline.whatif import whatif
@@ -35,6 +37,8 @@ _MODULES_BY_NAME = {
     "calibrate": "analyzer.evaluation.calibrating",
     "whatif": "analyzer.pipeline.whatif",
     "predict": "analyzer.pipeline.operator_prediction",
+    "from_triton": "analyzer.live.triton_kernel",
+    "watch_triton": "analyzer.live.triton_watch",
     "load_gpu": "analyzer.hardware.gpu_database",
     "read_report": "analyzer.report",
     "Launch": "analyzer.pipeline",
@@ -59,12 +63,14 @@ __all__ = [
     "__version__",
     "analyze",
     "calibrate",
+    "from_triton",
     "load",
     "load_gpu",
     "predict",
     "read_report",
     "transfer",
     "validate",
+    "watch_triton",
     "whatif",
 ]
 

@@ -61,12 +61,16 @@ def ignore_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, old)
 
 
-def make_tool_setup() -> Callable[[], None]:
+def make_tool_setup(
+    max_file_bytes: int = _MAX_FILE_BYTES, max_memory_bytes: int | None = None
+) -> Callable[[], None]:
     """Return a function that prepares a child to run a tool: bound to its parent, with limits."""
     import resource
 
     bond = make_parent_bond()
-    wanted = ((resource.RLIMIT_CPU, _MAX_PROCESSOR_S), (resource.RLIMIT_FSIZE, _MAX_FILE_BYTES))
+    wanted = [(resource.RLIMIT_CPU, _MAX_PROCESSOR_S), (resource.RLIMIT_FSIZE, max_file_bytes)]
+    if max_memory_bytes is not None:
+        wanted.append((resource.RLIMIT_AS, max_memory_bytes))
     limits = []
     for kind, most in wanted:
         hard = resource.getrlimit(kind)[1]
@@ -89,6 +93,8 @@ class ToolRun:
 
     max_silence_s: seconds that it may print nothing.
     max_output_bytes: of its standard output.
+    max_file_bytes, max_memory_bytes: of each file that it writes, and of its address space.
+    max_message_bytes: how much of the end of standard error is kept.
     """
 
     def __init__(
@@ -99,9 +105,14 @@ class ToolRun:
         max_output_bytes: int,
         folder: str | None = None,
         environment: Mapping[str, str] | None = None,
+        max_file_bytes: int = _MAX_FILE_BYTES,
+        max_memory_bytes: int | None = None,
+        max_message_bytes: int = _MAX_MESSAGE_BYTES,
     ) -> None:
         self.command, self.folder, self.environment = tuple(command), folder, environment
         self.max_silence_s, self.max_output_bytes = max_silence_s, max_output_bytes
+        self.max_file_bytes, self.max_memory_bytes = max_file_bytes, max_memory_bytes
+        self.max_message_bytes = max_message_bytes
         self.status = 0  # negative: the signal that killed it
         self.messages = b""  # the end of standard error
 
@@ -118,7 +129,7 @@ class ToolRun:
             cwd=self.folder,
             env=self.environment,
             process_group=0,
-            preexec_fn=make_tool_setup(),
+            preexec_fn=make_tool_setup(self.max_file_bytes, self.max_memory_bytes),
         )
         try:
             yield from self._read_pipes(process)
@@ -143,7 +154,7 @@ class ToolRun:
                     if not piece:
                         selector.unregister(key.fileobj)
                     elif key.fd == process.stderr.fileno():
-                        self.messages = (self.messages + piece)[-_MAX_MESSAGE_BYTES:]
+                        self.messages = (self.messages + piece)[-self.max_message_bytes :]
                     else:
                         n_bytes += len(piece)
                         if n_bytes > self.max_output_bytes:

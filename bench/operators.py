@@ -24,6 +24,7 @@ from analyzer.models.operators import ours
 
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".cache" / "operators"
+GOALS = Path(__file__).with_name("operator_goals.md")
 WEIGHTS = ROOT / "hwdb" / "weights"
 _FIGURES = ("mean", "median", "p90", "bias", "short_mean", "probes_3", "probes_10", "held")
 _HEADERS = (
@@ -105,7 +106,7 @@ def make_page() -> str:
             tabulate(_add_means(rows), headers=_HEADERS, tablefmt="github", floatfmt=".1f", missingval="-"),
             "",
         ]
-    return "\n".join(parts)
+    return "\n".join([*parts, GOALS.read_text()])
 
 
 def _make_row(figures: Mapping[str, Any]) -> list[Any]:

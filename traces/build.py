@@ -135,10 +135,23 @@ def samples(units: Iterable[Unit]) -> list[Product]:
     ]
 
 
+LEVELS = ("softmax", "matmul", "matmul_unaligned", "flash_attention", "grouped_gemm", "fused_moe")
+
+
+def levels(units: Iterable[Unit]) -> list[Product]:
+    """Return some kernels at all levels: Triton IR before and after layouts, PTX, cubin and metadata."""
+    return [
+        Product(f"levels/sm_{unit.arch}/{unit.name}.{kind}", unit)
+        for unit in units
+        if (unit.name in LEVELS and unit.arch == 90) or (unit.name == "matmul" and unit.arch in (80, 100))
+        for kind in ("ttir", "ttgir", "ptx", "cubin", "json")
+    ]
+
+
 def all_products() -> list[Product]:
     """Return every file that this script writes, except origin.toml."""
     units = cuda_units() + triton_units()
-    return [product for unit in units for product in dumps_of(unit)] + samples(units)
+    return [product for unit in units for product in dumps_of(unit)] + samples(units) + levels(units)
 
 
 # ---- tools ---------------------------------------------------------------------------------------

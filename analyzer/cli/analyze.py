@@ -28,6 +28,11 @@ from analyzer.render.text_options import TextOptions
     "--advice", is_flag=True, help="Ask the model what each cause of lost time costs, and show what to do."
 )
 @click.option("--explain", is_flag=True, help="Show why the models part, `amali` taken as the second one.")
+@click.option(
+    "--levels",
+    is_flag=True,
+    help="Compare the launch with that of NAME.ttgir and NAME.ptx beside the input.",
+)
 @click.option("--listing", is_flag=True, help="Show the annotated listing.")
 @click.option("--all", "show_all", is_flag=True, help="Show loops, memory, advice and listing.")
 @click.option(
@@ -46,6 +51,7 @@ def analyze(
     memory: bool,
     advice: bool,
     explain: bool,
+    levels: bool,
     listing: bool,
     show_all: bool,
     min_coverage: float,
@@ -63,6 +69,7 @@ def analyze(
         listing=listing or show_all,
         min_coverage=min_coverage,
         explain=explain,
+        levels=levels,
         advice=advice or show_all,
     )
     with show_progress("reading") as progress:
@@ -73,6 +80,7 @@ def analyze(
         branches=show_all,
         advice=advice or show_all,
         explain=explain,
+        levels=levels,
         listing=options.listing,
     )
     write_report(report, output_format, output, shown)

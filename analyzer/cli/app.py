@@ -28,6 +28,7 @@ _COMMANDS = (
     "analyze",
     "annotate",
     "whatif",
+    "tasks",
     "predict",
     "transfer",
     "calibrate",

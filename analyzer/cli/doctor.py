@@ -37,6 +37,7 @@ def doctor() -> None:
 _TOOLS = (
     ("cuobjdump", "cubin, fatbin, object and library as input"),
     ("nvdisasm", "branch tables and source lines of cubins"),
+    ("ptxas", "PTX as input, by the code that it makes"),
 )
 _PACKAGES = (
     ("triton", "brings both CUDA tools"),

@@ -48,7 +48,7 @@ def learn(
 
     from analyzer.learning.learn import Provenance, learn_and_write
     from analyzer.learning.options import LearningOptions
-    from analyzer.operators.measured_table import read_measured_table
+    from analyzer.operators.measured_operators import read_measured_table
 
     options = LearningOptions(seed=seed, leaves_out="gpu" if leave_out == "gpu" else "architecture")
     if quick:

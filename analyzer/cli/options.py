@@ -47,6 +47,9 @@ class InputOptions(Struct, frozen=True, kw_only=True):
     trip: tuple[str, ...]
     res_usage: str | None
     arch: str | None = None
+    ptxas: str | None = None
+    virtual: bool = False
+    ptxas_level: int | None = None
     trace: tuple[str, ...] = ()
     model: tuple[str, ...] = ()
     calibration: Path | None = None
@@ -56,6 +59,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
     def load(self) -> "list[Program]":
         """Read the inputs. Raises InputError, UsageError, or HardwareError for an unknown architecture."""
         from analyzer.frontend.arch_lookup import parse_arch
+        from analyzer.frontend.ptx_reader import PtxOptions
         from analyzer.hardware.gpu_database import load_arch
         from analyzer.pipeline import attach_traces, load_all
 
@@ -64,10 +68,23 @@ class InputOptions(Struct, frozen=True, kw_only=True):
         arch = parse_arch(self.arch) if self.arch else ""
         if arch:
             load_arch(arch)
+        ptx = PtxOptions(
+            gpus=self.gpu,
+            ptxas=self.ptxas,
+            optimization_level=self.ptxas_level,
+            is_virtual=self.virtual,
+        )
         programs = [
             program
             for path in self.files
-            for program in load_all(path, usage_path=self.res_usage, arch=arch, patterns=self.kernel)
+            for program in load_all(
+                path,
+                usage_path=self.res_usage,
+                arch=arch,
+                patterns=self.kernel,
+                ptx=ptx,
+                jobs=self.jobs or os.cpu_count() or 1,
+            )
         ]
         return attach_traces(programs, self.trace) if self.trace else programs
 
@@ -76,7 +93,8 @@ class InputOptions(Struct, frozen=True, kw_only=True):
         from analyzer.frontend.module_reader import list_sibling_paths
 
         gpu_files = (name for name in self.gpu if name.endswith(".toml") or os.sep in name)
-        named = [*self.files, *self.trace, *gpu_files, self.res_usage, self.launch, self.calibration]
+        tools = (self.ptxas, self.res_usage)
+        named = [*self.files, *self.trace, *gpu_files, *tools, self.launch, self.calibration]
         arrays = (value.partition("=@")[2] for value in self.arg)
         paths = [str(path) for path in (*named, *arrays) if path]
         return [*paths, *(path for file in self.files for path in list_sibling_paths(file))]
@@ -87,6 +105,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
         listing: bool,
         min_coverage: float = 0.0,
         explain: bool = False,
+        levels: bool = False,
         advice: bool = False,
     ) -> "Options":
         """Return the options of the pipeline. Raises UsageError."""
@@ -113,6 +132,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
             models=parse_model_names(self.model),
             calibration=load_levels(self.calibration),
             explain=explain,
+            levels=levels,
             advice=advice,
             listing=listing,
             min_coverage=min_coverage,
@@ -196,7 +216,17 @@ _KERNEL_OPTIONS: tuple[Decorator, ...] = (
         help="Steps of abstract execution before it says what it knows, or gives up a trace; "
         f"{DEFAULT_STEP_LIMIT:,} (40,000 of a trace) unless given.",
     ),
-    click.option("--arch", help="Architecture of code that names none, such as a pasted loop: sm_90."),
+    click.option(
+        "--arch",
+        help="Architecture of code that names none, such as a pasted loop, or to assemble PTX for: sm_90.",
+    ),
+    click.option(
+        "--ptxas",
+        shell_complete=complete_files,
+        help="Program that assembles PTX; searched for if not given.",
+    ),
+    click.option("-O", "ptxas_level", type=click.IntRange(0, 3), help="Optimization level of ptxas."),
+    click.option("--virtual", is_flag=True, help="Read PTX without ptxas: no stalls, registers estimated."),
     click.option(
         "--res-usage",
         shell_complete=complete_files,

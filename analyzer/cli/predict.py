@@ -67,6 +67,19 @@ def _size_options(command: _Command) -> _Command:
 )
 @click.option("--model", "-m", "models", default="ours", show_default=True, help="Models, by comma; all.")
 @click.option("--table", type=click.Path(path_type=Path), help="Answer each row of a CSV table instead.")
+@click.option(
+    "--kernel",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A kernel in Triton IR instead of an operator: its tasks on the roofs of each GPU.",
+)
+@click.option("--grid", help="Programs of --kernel's launch: 132,1,1 or 132x1x1 or 132.")
+@click.option(
+    "--arg", multiple=True, metavar="WHICH=VALUE", help="Argument of --kernel, as of `tasks`; repeatable."
+)
+@click.option(
+    "--launch", type=click.Path(path_type=Path), help="JSON file with the launch of --kernel, by its name."
+)
 @click.option("--calibration", type=click.Path(path_type=Path), help="Levels that `calibrate` wrote.")
 @click.option("--weights", type=click.Path(path_type=Path), help="Folder of weights that `learn` wrote.")
 @click.option(
@@ -86,6 +99,10 @@ def predict(
     gpu: tuple[str, ...],
     models: str,
     table: Path | None,
+    kernel: Path | None,
+    grid: str | None,
+    arg: tuple[str, ...],
+    launch: Path | None,
     calibration: Path | None,
     weights: Path | None,
     settings: tuple[str, ...],
@@ -102,6 +119,14 @@ def predict(
     """
     options = _make_options(calibration, weights, settings, explain=explain)
     given = {name: value for name, value in fields.items() if value is not None}
+    if kernel is not None:
+        if operator or given or table or dtype:
+            raise UsageError(
+                "--kernel excludes an operator, its options and --table", hint="the kernel's code says it"
+            )
+        return _answer_kernel(kernel, (grid, arg, launch), gpu, options, output_format or "text", output)
+    if grid or arg or launch:
+        raise UsageError("--grid, --arg and --launch go with --kernel", hint="name a .ttgir file with it")
     if table is not None:
         if operator or given or gpu or dtype:
             raise UsageError(
@@ -163,6 +188,35 @@ def _answer_operator(
             f"{operator}: {answers[0].reasons[0]}", hint="warplens predict --help lists the sizes"
         )
     write_report(make_predict_report(columns, rows, answers), output_format, output)
+    return ExitCode.CLEAN
+
+
+def _answer_kernel(
+    path: Path,
+    launch: tuple[str | None, tuple[str, ...], Path | None],
+    gpus: tuple[str, ...],
+    options: "OperatorOptions",
+    output_format: str,
+    output: Path | None,
+) -> ExitCode:
+    """Print the times of a kernel in Triton IR."""
+    from analyzer.cli.launch_options import load_launch_table, parse_launch
+    from analyzer.hardware.gpu_database import find_gpu_paths
+    from analyzer.pipeline.kernel_prediction import predict_triton_kernel
+    from analyzer.pipeline.options import Options
+
+    if not gpus:
+        raise UsageError("no --gpu", hint="name one or more, such as --gpu h100,b200")
+    names = split_names(gpus)
+    names = sorted(find_gpu_paths()) if names == ["all"] else names
+    grid, arguments, table = launch
+    check_outputs([path], output)
+    pipeline_options = Options(
+        launch=parse_launch(grid=grid, block=None, cluster=None, dynamic_shared=None, arguments=arguments),
+        launch_table=load_launch_table(table),
+    )
+    report = predict_triton_kernel(str(path), pipeline_options, names, options)
+    write_report(report, output_format, output)
     return ExitCode.CLEAN
 
 

@@ -111,18 +111,29 @@ def _compute_latency_cycles(tile: _Tile, cycles: float) -> float:
     return product.latency_cycles + product.latency_column_cycles * tile.n_columns
 
 
-def _find_tile(cfg: Cfg, row: int, arch: Arch, executed: int | None) -> _Tile | None:
-    form = cfg.kernel.decode_form(row)
-    descriptor = find_mma_descriptor(form)
+def find_tile_extents(cfg: Cfg, row: int, executed: int | None) -> tuple[int, int] | None:
+    """Return M and N of a tcgen05 product; None if its descriptor is no constant.
+
+    executed: the descriptor as execution found it, None if it did not.
+    """
+    descriptor = find_mma_descriptor(cfg.kernel.decode_form(row))
     if descriptor is None:
         return None
     value = executed or find_constant_before(cfg, cfg.block_of[row], row, descriptor)
     if value is None:
         return None
     m, n = (value >> 24 & 0x1F) * 16, (value >> 17 & 0x3F) * 8
+    return (m, n) if m and n else None
+
+
+def _find_tile(cfg: Cfg, row: int, arch: Arch, executed: int | None) -> _Tile | None:
+    extents = find_tile_extents(cfg, row, executed)
+    if extents is None:
+        return None
+    (m, n), form = extents, cfg.kernel.decode_form(row)
     first = next(operand for operand in form.operands if isinstance(operand, DescriptorOperand))
     a = "shared" if first.kind == _SHARED_DESCRIPTOR_KIND else "tensor"
     ctas = 2 if _CTA_PAIR_MODIFIER in form.opcode.modifiers else 1
     product = next((p for p in arch.tensor_core_product if (p.a, p.ctas, p.m) == (a, ctas, m)), None)
     rows = m / ctas if product is None else product.rows
-    return _Tile(float(m * n), float(rows * n), n, product) if m and n else None
+    return _Tile(float(m * n), float(rows * n), n, product)

@@ -16,6 +16,7 @@ SHT_RELA = 4
 SHT_NOBITS = 8
 SHT_REL = 9
 STT_OBJECT = 1
+STT_FUNC = 2
 _EM_CUDA = 190
 _HEADER_LAYOUT = struct.Struct("<QQQIHHHHHH")  # of the ELF header, from e_entry on
 _HEADER_OFFSET_BYTES = 24
@@ -51,6 +52,7 @@ class Symbol(Struct, frozen=True, kw_only=True):
 
     name: str
     is_object: bool
+    is_function: bool
     section_index: int
     offset: int  # in its section
     size: int
@@ -110,6 +112,7 @@ class CubinElf:
             known = self._symbols.cache[index] = Symbol(
                 name=self._read_name(self._symbols.names, row[0]),
                 is_object=row[1] & 0xF == STT_OBJECT,
+                is_function=row[1] & 0xF == STT_FUNC,
                 section_index=row[3],
                 offset=row[4],
                 size=row[5],

@@ -1,10 +1,11 @@
-"""Search for NVIDIA's disassemblers, cuobjdump and nvdisasm."""
+"""Search for NVIDIA's tools: the disassemblers cuobjdump and nvdisasm, and the assembler ptxas."""
 
 import os
 import re
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,12 +15,16 @@ from msgspec.structs import replace
 
 from analyzer.child_processes import ToolLimitError, ToolRun
 
-TOOL_NAMES = ("cuobjdump", "nvdisasm")
+TOOL_NAMES = ("cuobjdump", "nvdisasm", "ptxas")
+TIMEOUT_VARIABLE = "WARPLENS_TOOL_TIMEOUT"
 _VERSION = re.compile(r"\bV(\d+(?:\.\d+)+)")
 _RELEASE_NUMBERS = re.compile(r"\d+")
 _VERSION_TIMEOUT_S = 10.0
 _MAX_VERSION_BYTES = 1 << 16
+_MAX_SILENCE_S = 24 * 3600.0
 _CUDA_ROOT = Path("/usr/local")
+_PTXAS_NAMES = ("ptxas", "ptxas-blackwell")  # the second one in Triton's wheel alone
+_WHEELS = {"ptxas": "nvidia-cuda-nvcc"}  # of the tools whose wheel is not called as they are
 
 
 class CudaTool(Struct, frozen=True):
@@ -56,6 +61,24 @@ def find_tool(name: str) -> CudaTool | None:
         if folder and (found := shutil.which(name, path=folder)):
             return CudaTool(name, os.path.abspath(found), origin)
     return None
+
+
+def find_assemblers() -> Iterator[CudaTool]:
+    """Yield each ptxas that is found, as they are preferred; releases know different architectures."""
+    seen = set[str]()
+    for name in _PTXAS_NAMES:
+        for origin, folder in _list_search_paths(name):
+            found = shutil.which(name, path=folder) if folder else None
+            if found and (real := os.path.realpath(found)) not in seen:
+                seen.add(real)
+                yield CudaTool("ptxas", os.path.abspath(found), origin)
+
+
+def find_max_silence_s(usual_s: float) -> float:
+    """Return how long a tool may print nothing: the user's figure in `TIMEOUT_VARIABLE`, else the usual."""
+    with suppress(ValueError):
+        return min(max(0.0, float(os.environ.get(TIMEOUT_VARIABLE, ""))), _MAX_SILENCE_S)
+    return usual_s
 
 
 def query_version(tool: CudaTool) -> CudaTool:
@@ -97,7 +120,7 @@ def _list_search_paths(name: str) -> Iterator[tuple[str, str]]:
     if folder := _find_triton_folder():
         yield "triton", str(folder)
     if folder := _find_wheel_folder(name):
-        yield f"nvidia-cuda-{name}", str(folder)
+        yield _find_wheel_name(name), str(folder)
 
 
 def _list_installed_toolkits() -> list[Path]:
@@ -121,10 +144,14 @@ def _find_triton_folder() -> Path | None:
     return Path(spec.origin).parent / "backends" / "nvidia" / "bin"
 
 
+def _find_wheel_name(name: str) -> str:
+    return _WHEELS.get(name, f"nvidia-cuda-{name}")
+
+
 def _find_wheel_folder(name: str) -> Path | None:
     """Return the folder in which NVIDIA's wheel has one tool; the layout changes between releases."""
     try:
-        files = distribution(f"nvidia-cuda-{name}").files or []
+        files = distribution(_find_wheel_name(name)).files or []
     except PackageNotFoundError:
         return None
     for file in files:

@@ -8,7 +8,6 @@ read one by one, because cuobjdump gives up the whole file at the first architec
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
 
@@ -16,7 +15,14 @@ from msgspec import Struct
 
 from analyzer.child_processes import ToolLimitError, ToolRun
 from analyzer.files import read_file
-from analyzer.frontend.cuda_tools import CudaTool, find_tool, make_install_hint, make_tool_environment
+from analyzer.frontend.cuda_tools import (
+    TIMEOUT_VARIABLE,
+    CudaTool,
+    find_max_silence_s,
+    find_tool,
+    make_install_hint,
+    make_tool_environment,
+)
 from analyzer.frontend.input_format import HEAD_BYTES, InputFormat, detect_format
 from analyzer.frontend.resource_usage import read_resource_usage
 from analyzer.frontend.sass_diagnostics import MIN_ARCH
@@ -29,15 +35,13 @@ _MAX_CUBIN_BYTES = 1 << 30
 # The tools print as they go, but first read the whole file; text is some 20 times as large as code, and code
 # in a fatbin may be compressed.
 _BASE_SILENCE_S = 12.0
-_MAX_SILENCE_S = 24 * 3600.0
 _BYTES_PER_SILENT_S = 20_000
 _BASE_OUTPUT_BYTES = 64 << 20
 _MAX_OUTPUT_RATIO = 1000
-_TIMEOUT_VARIABLE = "WARPLENS_TOOL_TIMEOUT"
 _MAX_MESSAGE_CHARACTERS = 200
 _HINT_RELEASE = "use another CUDA release's tools: 12.x read sm_70 and older, the newest read the newest GPUs"
 _HINT_DAMAGED = "the file is damaged, or holds no code for a GPU (PTX alone must be assembled with ptxas)"
-_HINT_STOPPED = f"the file may be damaged; {_TIMEOUT_VARIABLE}=SECONDS lets the tool be silent for longer"
+_HINT_STOPPED = f"the file may be damaged; {TIMEOUT_VARIABLE}=SECONDS lets the tool be silent for longer"
 _RELEASE_MISMATCH = re.compile(
     r"deprecated|[Cc]annot decode architecture|not defined for option|[Uu]nsupported arch"
 )
@@ -222,7 +226,7 @@ def _run_command(command: _ToolCommand) -> Iterator[bytes]:
         (tool.path, *command.arguments),
         folder=command.folder,
         environment=make_tool_environment(tool),
-        max_silence_s=_find_max_silence_s(size_bytes),
+        max_silence_s=find_max_silence_s(_BASE_SILENCE_S + size_bytes / _BYTES_PER_SILENT_S),
         max_output_bytes=_BASE_OUTPUT_BYTES + _MAX_OUTPUT_RATIO * size_bytes,
     )
     n_bytes = 0
@@ -238,13 +242,6 @@ def _run_command(command: _ToolCommand) -> Iterator[bytes]:
         ) from None
     if run.status != 0 or n_bytes == 0:
         raise _make_tool_error(command, run.status, _find_last_message(run.messages))
-
-
-def _find_max_silence_s(size_bytes: int) -> float:
-    """Return how long a tool may print nothing: the user's figure, else by the size of its file."""
-    with suppress(ValueError):
-        return min(max(0.0, float(os.environ.get(_TIMEOUT_VARIABLE, ""))), _MAX_SILENCE_S)
-    return _BASE_SILENCE_S + size_bytes / _BYTES_PER_SILENT_S
 
 
 def _find_last_message(messages: bytes) -> str:

@@ -20,13 +20,9 @@ class _Refusal(Struct, frozen=True):
 
 _REFUSALS: Mapping[InputFormat, _Refusal] = MappingProxyType(
     {
-        InputFormat.PTX: _Refusal(
-            "this is PTX, from which ptxas has yet to make instructions",
-            "assemble it first: ptxas -arch=sm_90 kernel.ptx -o kernel.cubin",
-        ),
         InputFormat.TRITON_IR: _Refusal(
             "this is Triton's intermediate code, not instructions",
-            "take the .cubin that lies beside it in Triton's cache (~/.triton/cache), or give that folder",
+            "take the .cubin or .ptx that lies beside it, or that folder; `warplens tasks` divides its launch",
         ),
         InputFormat.TRITON_METADATA: _Refusal(
             "this is Triton's metadata of a kernel, not instructions",

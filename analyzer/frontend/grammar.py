@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from lark import Lark
 
 _START_RULES = {
+    "ptx": ("operands", "call_operands", "declaration", "attributes"),
     "sass": ("instruction", "operands"),
+    "triton": ("operation", "label", "type", "attribute", "location"),
     "trace": (
         "header",
         "marker",

@@ -1,13 +1,46 @@
-"""Folders as inputs: the cubins in Triton's cache, which has a folder for each compiled kernel."""
+"""Folders as inputs: the kernels in Triton's cache, in a dump of its levels, or in torch inductor's cache.
+
+All have a folder for each compiled kernel, in which one name has a suffix for each level of the compiler:
+
+    V7NLAKCT.../scale_rows.ttir  .ttgir  .llir  .ptx  .cubin  .json
+
+A kernel is read once, from the lowest level of code that is there: the cubin, else the PTX.
+"""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec import Struct
+
 from analyzer.text.errors import InputError
 
-_CUBIN_SUFFIX = ".cubin"
-_MAX_FILES = 20_000  # that are looked at, of any kind
+_CODE_LEVELS = ("cubin", "ptx")  # the preferred one first
+_LEVELS = (*_CODE_LEVELS, "ttgir", "ttir", "llir", "source", "json")
+_IR_LEVELS = ("ttgir", "ttir")
+_MAX_FILES = 200_000  # that are looked at, of any kind
+
+
+class KernelFiles(Struct, frozen=True):
+    """The files of one compiled kernel."""
+
+    stem: str  # path without suffix; the name is the kernel's, cut off where it is long
+    levels: dict[str, str]  # path of each level, as `cubin`
+
+    @property
+    def name(self) -> str:
+        """Name of the files."""
+        return Path(self.stem).name
+
+    @property
+    def folder_name(self) -> str:
+        """Name of their folder, in Triton's cache a hash."""
+        return Path(self.stem).parent.name
+
+    @property
+    def code_path(self) -> str:
+        """The file that is read, "" where there is none."""
+        return next((self.levels[level] for level in _CODE_LEVELS if level in self.levels), "")
 
 
 def is_folder(path: str) -> bool:
@@ -15,34 +48,57 @@ def is_folder(path: str) -> bool:
     return os.path.isdir(path) if "\0" not in path else False
 
 
-def list_cubins(folder: str) -> list[str]:
-    """Return the cubins in a folder and those below it, by name; links to folders are not followed.
+def list_kernels(folder: str) -> tuple[list[KernelFiles], list[KernelFiles]]:
+    """Return the kernels in a folder and those below it by name: those with code, and those without.
 
-    Raises InputError if there is none, or if the folder holds more than a cache of kernels would.
+    Links to folders are not followed. Raises InputError if there is none with code, or if the folder holds
+    more than a cache of kernels would.
     """
-    found, others = [], set()
+    found: dict[str, dict[str, str]] = {}
+    others = set[str]()
     for number, file in enumerate(_list_files(folder)):
         if number >= _MAX_FILES:
             raise InputError(
                 f"{folder}: this folder holds more than {_MAX_FILES:,} files", hint="name a folder in it"
             )
-        if file.suffix == _CUBIN_SUFFIX:
-            found.append(str(file))
+        stem, suffix = os.path.splitext(file)
+        level = suffix[1:]
+        if level in _LEVELS:
+            found.setdefault(stem, {})[level] = file
         else:
-            others.add(file.suffix)
-    if found:
-        return sorted(found, key=lambda path: (Path(path).name, path))
+            others.add(suffix)
+    kernels = [
+        KernelFiles(stem, {level: levels[level] for level in _LEVELS if level in levels})
+        for stem, levels in found.items()
+    ]
+    kernels.sort(key=lambda one: (one.name, one.stem))
+    with_code = [one for one in kernels if one.code_path]
+    without = [
+        one for one in kernels if not one.code_path and any(level in one.levels for level in _IR_LEVELS)
+    ]
+    if with_code:
+        return with_code, without
+    raise _make_no_code_error(folder, without, others)
+
+
+def _make_no_code_error(folder: str, without: list[KernelFiles], others: set[str]) -> InputError:
     if ".hsaco" in others:
-        raise InputError(
+        return InputError(
             f"{folder}: this folder holds code for AMD GPUs alone", hint="compile for an NVIDIA GPU"
         )
-    raise InputError(
-        f"{folder}: this is a folder without a cubin",
+    if without:
+        path = next(without[0].levels[level] for level in _IR_LEVELS if level in without[0].levels)
+        return InputError(
+            f"{folder}: this folder holds Triton's intermediate code, and neither cubins nor PTX",
+            hint=f"decompose a launch of it: warplens tasks {path} --grid ...",
+        )
+    return InputError(
+        f"{folder}: this is a folder without a cubin or PTX",
         hint="name a file in it, or Triton's cache (~/.triton/cache)",
     )
 
 
-def _list_files(folder: str) -> Iterator[Path]:
+def _list_files(folder: str) -> Iterator[str]:
     for parent, folders, names in os.walk(folder):
         folders.sort()
-        yield from (Path(parent, name) for name in names)
+        yield from (os.path.join(parent, name) for name in sorted(names))

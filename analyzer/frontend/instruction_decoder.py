@@ -130,6 +130,14 @@ class FormDecoder:
             text=text, guard=guard, opcode=opcode, operands=operands, defs=written, uses=read
         )
 
+    def decode_printed(self, text: str) -> InstructionForm:
+        """Return the form of a text that a disassembler printed, whose shape may not have been checked."""
+        try:
+            return self.decode(text)
+        except UnexpectedInput as error:
+            self.accept_unparsed(text, SassSyntaxError(0, str(error)))
+            return self.decode(text)
+
     def _find_piece(self, text: str) -> _OperandPiece:
         piece = self._pieces.get(text)
         if piece is None:

@@ -28,6 +28,10 @@ _MAX_SYMBOL_CHARACTERS = 1 << 17
 _BRANCH_TARGETS_ANNOTATION = re.compile(r'\(\*"BRANCH_TARGETS ([^"]*)"\*\)')
 
 
+_DIGITS = b"0123456789"
+_INSTRUCTION = re.compile(rb"(@!?U?P\w+\s+)?(\S+)\s?(.*)", re.S)
+
+
 class TextInterner(dict[bytes, int]):
     """Maps distinct instruction texts to ids; each is checked when it first occurs."""
 
@@ -39,6 +43,7 @@ class TextInterner(dict[bytes, int]):
         self.opcodes: dict[Opcode, int] = {}
         self.branch_annotations: dict[int, tuple[str, ...]] = {}
         self.syntax_errors: dict[int, SassSyntaxError] = {}
+        self._printed_shapes: dict[tuple[bool, bytes, bytes], int] = {}
 
     def __missing__(self, raw: bytes) -> int:
         text = raw.decode("utf-8").strip()
@@ -52,6 +57,28 @@ class TextInterner(dict[bytes, int]):
             self.branch_annotations[number] = tuple(annotation[1].split(","))
         self.texts.append(text)
         self.opcode_ids.append(self.opcodes.setdefault(opcode, len(self.opcodes)))
+        self[raw] = number
+        return number
+
+    def add_printed(self, raw: bytes) -> int:
+        """Return the id of a text that a disassembler printed from an encoding.
+
+        Its shape is not checked if it differs from a checked one in the digits of operands alone.
+        """
+        known = self.get(raw)
+        match = _INSTRUCTION.fullmatch(raw)
+        if known is not None or match is None or b'"' in raw:
+            return self[raw]
+        shape = (match[1] is None, match[2], match[3].translate(None, _DIGITS))
+        opcode_id = self._printed_shapes.get(shape)
+        if opcode_id is None:
+            number = self[raw]
+            if number not in self.syntax_errors:
+                self._printed_shapes[shape] = self.opcode_ids[number]
+            return number
+        number = len(self.texts)
+        self.texts.append(raw.decode("utf-8").strip())
+        self.opcode_ids.append(opcode_id)
         self[raw] = number
         return number
 

@@ -6,7 +6,7 @@ Files beside an input have its name with another suffix: resource usage (`.res`)
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -20,12 +20,13 @@ from analyzer.frontend.arch_lookup import find_arch_entry, find_compiled_name, s
 from analyzer.frontend.format_refusals import check_readable
 from analyzer.frontend.input_format import HEAD_BYTES, InputFormat, detect_format
 from analyzer.frontend.kernel_metadata import KernelMetadata, add_kernel_metadata
+from analyzer.frontend.ptx_reader import PtxOptions, add_ptx_lines, read_ptx, read_ptx_line_tables
 from analyzer.frontend.resource_usage import read_resource_usage
 from analyzer.frontend.sass_diagnostics import MIN_ARCH, is_unsupported_arch, make_old_arch_error
 from analyzer.frontend.sass_parser import parse_sass
 from analyzer.frontend.triton_metadata import TritonMetadata, add_triton_metadata, read_triton_metadata
 from analyzer.ir.module import INSTRUCTION_BYTES, Kernel, KernelResources, Module, SourceFormat
-from analyzer.text.errors import InputError
+from analyzer.text.errors import InputError, ToolError, WarplensError
 from analyzer.text.source import Diagnostic, Severity
 
 if TYPE_CHECKING:
@@ -36,9 +37,12 @@ _CHUNK_BYTES = 8 << 20
 _MAX_INPUT_BYTES = 64 << 30
 _MAX_LISTING_BYTES = 128 << 20
 _MAX_CUBIN_BYTES = 1 << 30
+_MAX_PTX_BYTES = 256 << 20
 _UTF8_BOM = b"\xef\xbb\xbf"
 _USAGE_SUFFIXES = (".res", ".res-usage")
 _ELF_SUFFIXES = (".elf", ".elf.txt")
+_CUBIN_SUFFIX = ".cubin"
+_PTX_SUFFIX = ".ptx"
 _ELF_HEADER_BYTES = 64
 _ELF_MAGIC = b"\x7fELF"
 _MIN_RESERVED_SHARED_ARCH = 90
@@ -57,8 +61,10 @@ _LATE_CODE_FORMATS = (InputFormat.ELF_TABLES, InputFormat.RESOURCE_USAGE)
 _BINARY_FORMATS = (InputFormat.CUBIN, InputFormat.FATBIN, InputFormat.HOST_BINARY, InputFormat.ARCHIVE)
 
 
-def read_module(path: str, *, usage_path: str | None = None, arch: str = "") -> Module:
-    """Read a SASS dump, a GPU binary or a trace, as its content shows; ``-`` is standard input.
+def read_module(
+    path: str, *, usage_path: str | None = None, arch: str = "", ptx: PtxOptions | None = None
+) -> Module:
+    """Read a SASS dump, a GPU binary, PTX or a trace, as its content shows; ``-`` is standard input.
 
     - Parameters and constants come from cubins, also those in objects and libraries. For a dump they come
       from `cuobjdump -elf` text in the dump, or from `NAME.elf`, `NAME.elf.txt` or `NAME.cubin` beside it.
@@ -67,13 +73,14 @@ def read_module(path: str, *, usage_path: str | None = None, arch: str = "") -> 
     - `shared_bytes` of a kernel excludes what the system reserves in each CTA (1024 bytes from sm_90 on).
 
     usage_path: `cuobjdump -res-usage` text; if None, `NAME.res` or `NAME.res-usage` beside a dump is read.
-    arch: architecture of kernels for which the input names none; see `parse_arch`.
+    arch: architecture of kernels for which the input names none, or that PTX is for; see `parse_arch`.
+    ptx: how PTX becomes instructions.
 
     Raises InputError if the input cannot be read, ToolError if a CUDA tool is missing or fails.
     """
     usage = None if usage_path is None else _read_usage_file(Path(usage_path))
     with _open_input(path) as file:
-        module, is_dump = _read_input(path, file)
+        module, is_dump = _read_input(path, file, _choose_ptx_options(ptx, arch))
     if arch:
         module = set_missing_arch(module, arch)
     if usage is None and is_dump:
@@ -82,8 +89,59 @@ def read_module(path: str, *, usage_path: str | None = None, arch: str = "") -> 
         module = add_kernel_metadata(module, find_metadata)
     if usage:
         module = _add_resources(module, lambda kernel: find_arch_entry(usage, kernel.arch, kernel.name))
-    metadata = _read_sibling_triton_metadata(path)
-    return replace(module, kernels=tuple(_finalize_kernel(kernel, metadata) for kernel in module.kernels))
+    return _finalize_module(module, _read_sibling_triton_metadata(path))
+
+
+def read_modules(
+    paths: Sequence[str],
+    *,
+    usage_path: str | None = None,
+    arch: str = "",
+    ptx: PtxOptions | None = None,
+    jobs: int = 1,
+) -> Iterator[tuple[str, Module | WarplensError]]:
+    """Yield each file with its module, or with the error if it cannot be read; see `read_module`.
+
+    Cubins of one kernel each, as Triton writes them, are read together.
+    jobs: tools that run at a time.
+    """
+    from analyzer.frontend.cubin_batch import MIN_FILES, read_cubins
+    from analyzer.frontend.disassembler import disassemble
+
+    def read_alone(path: str) -> Module:
+        return parse_sass(_make_display_path(path), disassemble(path))
+
+    cubins = [path for path in paths if path.endswith(_CUBIN_SUFFIX)]
+    is_plain = not arch and usage_path is None
+    metadata: dict[str, TritonMetadata | None] = {}
+
+    def read_metadata() -> None:
+        metadata.update((path, _read_sibling_triton_metadata(path)) for path in cubins)
+
+    if is_plain and len(cubins) >= MIN_FILES:
+        together = read_cubins(cubins, read_alone, jobs, read_metadata)
+    else:
+        together = {}
+    for path in paths:
+        try:
+            if path in together:
+                module = _add_cubin_info(*together[path])
+                module = replace(module, path=_make_display_path(path))
+                yield path, _finalize_module(module, metadata[path])
+            else:
+                yield path, read_module(path, usage_path=usage_path, arch=arch, ptx=ptx)
+        except (InputError, ToolError) as error:
+            yield path, error
+
+
+def _finalize_module(module: Module, metadata: TritonMetadata | None) -> Module:
+    kernels = tuple(_finalize_kernel(kernel, metadata) for kernel in module.kernels)
+    return replace(module, kernels=kernels, triton={} if metadata is None else metadata.details)
+
+
+def _choose_ptx_options(options: PtxOptions | None, arch: str) -> PtxOptions:
+    chosen = options or PtxOptions()
+    return replace(chosen, arch=arch) if arch else chosen
 
 
 @contextmanager
@@ -119,13 +177,16 @@ def _read_bytes(path: str, file: BinaryIO, n_bytes: int) -> bytes:
         raise _make_open_error(path, error) from None
 
 
-def _read_input(path: str, file: BinaryIO) -> tuple[Module, bool]:
+def _read_input(path: str, file: BinaryIO, ptx: PtxOptions) -> tuple[Module, bool]:
     """Return the module, and whether it was read from a text dump."""
     head = _read_bytes(path, file, HEAD_BYTES)
     found = detect_format(head)
     if found in _LATE_CODE_FORMATS and len(head) >= HEAD_BYTES:
         return _read_late_code(path, head.removeprefix(_UTF8_BOM), file, found), True
     check_readable(_make_display_path(path), found)
+    if found is InputFormat.PTX:
+        text = _join_bounded(path, _read_chunks(path, head.removeprefix(_UTF8_BOM), file), _MAX_PTX_BYTES)
+        return read_ptx(_make_display_path(path), text, ptx, _read_cubin), False
     if found is InputFormat.TRACE:
         from analyzer.frontend.trace_files import read_trace_module
 
@@ -133,7 +194,7 @@ def _read_input(path: str, file: BinaryIO) -> tuple[Module, bool]:
         return read_trace_module(_make_display_path(path), chunks), False
     if found in _LISTING_FORMATS:
         chunks = _read_chunks(path, head.removeprefix(_UTF8_BOM), file)
-        return _read_listing(path, _join_bounded(path, chunks), found), True
+        return _read_listing(path, _join_bounded(path, chunks, _MAX_LISTING_BYTES), found), True
     if found not in _BINARY_FORMATS:
         return _read_dump(path, head.removeprefix(_UTF8_BOM), file), True
     if path != STANDARD_INPUT:
@@ -178,10 +239,10 @@ def _read_late_code(path: str, head: bytes, file: BinaryIO, found: InputFormat) 
         raise
 
 
-def _join_bounded(path: str, chunks: Iterable[bytes]) -> bytes:
-    """Return a whole listing. Raises InputError if it is larger than any that people or debuggers make."""
+def _join_bounded(path: str, chunks: Iterable[bytes], max_bytes: int) -> bytes:
+    """Return a whole text. Raises InputError if it is larger than any that people or compilers make."""
     try:
-        return b"".join(limit_bytes(chunks, _MAX_LISTING_BYTES))
+        return b"".join(limit_bytes(chunks, max_bytes))
     except OSError as error:
         raise _make_open_error(_make_display_path(path), error) from None
 
@@ -222,11 +283,7 @@ def _read_binary(display_path: str, path: str, found: InputFormat) -> Module:
     from analyzer.frontend.disassembler import disassemble, read_binary_resource_usage
 
     if found is InputFormat.CUBIN:
-        _check_cubin_arch(display_path, path)
-        cubin_info = _read_cubin_info(display_path, path)
-        module = parse_sass(display_path, disassemble(path))
-        module = _add_resources(module, lambda kernel: cubin_info.resources.get(kernel.name))
-        return add_kernel_metadata(module, lambda kernel: cubin_info.metadata.get(kernel.name))
+        return _add_sibling_ptx_lines(_read_cubin(display_path, path), path)
     usage = read_binary_resource_usage(path)
     refused: list[str] = []
     archs = sorted({arch for arch, _ in usage})
@@ -240,6 +297,25 @@ def _read_binary(display_path: str, path: str, found: InputFormat) -> Module:
     module = _add_resources(module, lambda kernel: find_arch_entry(usage, kernel.arch, kernel.name))
     metadata = read_binary_metadata(path)
     return add_kernel_metadata(module, lambda kernel: find_arch_entry(metadata, kernel.arch, kernel.name))
+
+
+def _read_cubin(display_path: str, path: str) -> Module:
+    from analyzer.frontend.disassembler import disassemble
+
+    _check_cubin_arch(display_path, path)
+    cubin_info = _read_cubin_info(display_path, path)
+    return _add_cubin_info(parse_sass(display_path, disassemble(path)), cubin_info)
+
+
+def _add_cubin_info(module: Module, cubin_info: "CubinInfo") -> Module:
+    module = _add_resources(module, lambda kernel: cubin_info.resources.get(kernel.name))
+    return add_kernel_metadata(module, lambda kernel: cubin_info.metadata.get(kernel.name))
+
+
+def _add_sibling_ptx_lines(module: Module, path: str) -> Module:
+    """Return the module of a cubin with the lines of the PTX beside it, if it lies there."""
+    sibling = _find_sibling(path, _PTX_SUFFIX)
+    return module if sibling is None else add_ptx_lines(module, read_ptx_line_tables(path), str(sibling))
 
 
 def _check_cubin_arch(display_path: str, path: str) -> None:

@@ -15,6 +15,7 @@ import ast
 import re
 import warnings
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from msgspec import Struct
@@ -184,7 +185,7 @@ def _find_function(place: _Place, name: str, folder: Path | None) -> ast.Functio
     beside = [] if folder is None else [folder / Path(place.file).name]
     for path in (Path(place.file), *beside):
         for node in _parse_source(path):
-            if not isinstance(node, ast.FunctionDef) or node.name != name:
+            if node.name != name:
                 continue
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             if first <= place.line <= node.lineno:
@@ -192,18 +193,26 @@ def _find_function(place: _Place, name: str, folder: Path | None) -> ast.Functio
     return None
 
 
-def _parse_source(path: Path) -> Iterator[ast.AST]:
-    """Yield the nodes of a Python file, none if it is no such file."""
+def _parse_source(path: Path) -> tuple[ast.FunctionDef, ...]:
+    """Return the functions of a Python file, none if it is no such file."""
     try:
-        if path.suffix != ".py" or not path.is_file():
-            return
+        about = path.stat() if path.suffix == ".py" and path.is_file() else None
+    except (OSError, ValueError):
+        return ()
+    return () if about is None else _parse_version(path, about.st_mtime_ns, about.st_size)
+
+
+@lru_cache(maxsize=32)  # a cache of many kernels names few files
+def _parse_version(path: Path, changed_ns: int, n_bytes: int) -> tuple[ast.FunctionDef, ...]:
+    """Return the functions of a Python file as it was at some time."""
+    try:
         source = read_file(path, _MAX_SOURCE_BYTES)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes in strings
             tree = ast.parse(source)
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
-        return
-    yield from ast.walk(tree)
+        return ()
+    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
 def _list_arguments(function: ast.FunctionDef) -> list[ast.arg]:

@@ -37,6 +37,7 @@ _SCALAR_TYPE_BYTES = {
 _TENSOR_DESCRIPTOR = re.compile(r"tensordesc<[^\[\]<>]*\[([0-9, ]*)\].*>")
 _N_HIDDEN_PARAMETERS = 2
 _SCRATCH_KEYS = ("global_scratch_size", "profile_scratch_size")  # one for each pointer of the Triton at hand
+_DETAILS = ("hash", "num_warps", "num_stages", "num_ctas", "shared", "triton_version")
 _IR_SUFFIXES = (".ttir", ".ttgir", ".source")
 _ARCH_NUMBER = re.compile(r"sm_(\d+)")
 
@@ -52,6 +53,8 @@ class TritonMetadata(Struct, frozen=True):
     constants: Mapping[str, str] = {}  # values of constant arguments, by name
     ir: IrSignature | None = None  # of the intermediate code, read where there is no signature
     n_hidden: int = _N_HIDDEN_PARAMETERS  # pointers at the end
+    hash: str = ""
+    details: Mapping[str, str | int] = {}  # for people
 
 
 def read_triton_metadata(path: Path) -> TritonMetadata | None:
@@ -78,6 +81,8 @@ def read_triton_metadata(path: Path) -> TritonMetadata | None:
         _parse_constants(content.get("constexprs")),
         None if signature is not None else _read_ir(path, name),
         sum(key in content for key in _SCRATCH_KEYS) if "hash" in content else _N_HIDDEN_PARAMETERS,
+        str(content.get("hash", "")),
+        {key: content[key] for key in _DETAILS if isinstance(content.get(key), str | int)},
     )
 
 
@@ -99,6 +104,7 @@ def add_triton_metadata(kernel: Kernel, metadata: TritonMetadata) -> Kernel:
         signature=signature,
         cluster=cluster,
         folded_arguments=_list_folded(metadata, kernel.arch),
+        triton_hash=metadata.hash,
     )
 
 

@@ -201,18 +201,29 @@ class LaunchTable(Struct, frozen=True):
 
     entries: tuple[tuple[str, tuple[Launch, ...]], ...] = ()
 
-    def find_launches(self, *names: str) -> tuple[Launch, ...]:
-        """Return the launches of a kernel with these names (mangled, demangled); empty if no glob matches."""
+    def find_launches(self, *names: str, kernel_hash: str = "") -> tuple[Launch, ...]:
+        """Return the launches of a kernel with these names (mangled, demangled); empty if no glob matches.
+
+        kernel_hash: of Triton. A glob `NAME@HASH` is for kernels whose hash begins so, or is not known.
+        """
         for glob, launches in self.entries:
-            if _is_match(glob, names):
+            if _is_match(glob, names, kernel_hash):
                 return launches
         return ()
 
-    def find_unused_globs(self, kernels: Sequence[Sequence[str]]) -> tuple[str, ...]:
-        """Return the globs that give launches to none of the kernels, each of which is given by its names."""
-        used = {next((glob for glob, _ in self.entries if _is_match(glob, names)), None) for names in kernels}
+    def find_unused_globs(self, kernels: Sequence[tuple[Sequence[str], str]]) -> tuple[str, ...]:
+        """Return the globs that give launches to none of the kernels, each given by its names and hash."""
+        used = {
+            next((glob for glob, _ in self.entries if _is_match(glob, names, kernel_hash)), None)
+            for names, kernel_hash in kernels
+        }
         return tuple(glob for glob, _ in self.entries if glob not in used)
 
 
-def _is_match(glob: str, names: Sequence[str]) -> bool:
-    return any(name == glob or fnmatchcase(name, glob) for name in names)
+def _is_match(glob: str, names: Sequence[str], kernel_hash: str) -> bool:
+    pattern, mark, start = glob.rpartition("@")
+    if not mark:
+        pattern = glob
+    elif kernel_hash and not kernel_hash.startswith(start):
+        return False
+    return any(name == pattern or fnmatchcase(name, pattern) for name in names)

@@ -5,7 +5,7 @@ each distinct text once. A `Kernel` holds arrays of indices into it, so that cou
 an `Instruction` is made only when one is asked for.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 ControlWordArray = NDArray[np.uint64]
 
 INSTRUCTION_BYTES = 16
+VIRTUAL_NOTE = "virtual: lowered from PTX, no register allocation or scheduling by ptxas"
 
 
 class SourceFormat(StrEnum):
-    """The tool that printed the text of a module."""
+    """The tool that printed the text of a module, or the language that it was made from."""
 
     CUOBJDUMP = "cuobjdump"
     NVDISASM = "nvdisasm"
@@ -40,6 +41,8 @@ class SourceFormat(StrEnum):
     CUDA_GDB = "cuda-gdb"
     NVDISASM_JSON = "nvdisasm -json"
     SOURCE_PAGE = "Nsight Compute source page"
+    PTX = "PTX"
+    VIRTUAL_PTX = "PTX, virtual"  # lowered without ptxas, see `frontend.ptx.lowering`
 
 
 class InstructionForm(Struct, frozen=True, kw_only=True):
@@ -236,6 +239,9 @@ class Kernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     branch_targets: tuple[tuple[int, tuple[int, ...]], ...] = ()  # (address of indirect branch, targets)
     source_line_ids: IdArray | None = None  # [n], into `source_lines`; -1 if unknown
     source_lines: tuple[SourceLine, ...] = ()
+    ptx_lines: IntArray | None = (
+        None  # [n], line of the PTX where it is at hand and not the source; 0 unknown
+    )
     is_entry: bool = True  # False for a device function
     is_excerpt: bool = False  # a part of a function, such as a loop pasted from a listing
     # From the binary or files beside the dump; None if nothing says.
@@ -245,6 +251,7 @@ class Kernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     folded_arguments: tuple[FoldedArgument, ...] = ()  # from Triton's metadata or its intermediate code
     constant_banks: tuple[ConstantBank, ...] | None = None  # other than bank 0
     cluster: Dim3 | None = None  # cluster size that the kernel was compiled for
+    triton_hash: str = ""  # under which Triton compiled it, "" if unknown
 
     def __len__(self) -> int:
         return len(self.text_ids)
@@ -275,6 +282,10 @@ class Kernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             return None
         return self.source_lines[int(self.source_line_ids[index])]
 
+    def find_ptx_line(self, index: int) -> int | None:
+        """Return the line of the PTX beside the source that row `index` was made from, None if unknown."""
+        return None if self.ptx_lines is None else int(self.ptx_lines[index]) or None
+
     def find_source_place(self, index: int) -> str:
         """Return the source line of row `index` with the whole path of its file, "" if unknown."""
         line = self.find_source_line(index)
@@ -291,6 +302,8 @@ class Module(Struct, frozen=True, kw_only=True, eq=False):
     diagnostics: tuple[Diagnostic, ...] = ()
     toolchain: str = ""  # name and version of the tool that made the input, "" if unknown
     traces: "tuple[Trace, ...]" = ()  # of each kernel, if the input is a trace
+    triton: Mapping[str, str | int] = {}  # what Triton's metadata beside it say: hash, warps, stages
+    levels: Mapping[str, str] = {}  # files of all levels of a compiler, where the input is one of a folder
 
     def __iter__(self) -> Iterator[Kernel]:
         return iter(self.kernels)

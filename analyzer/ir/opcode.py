@@ -60,6 +60,7 @@ class Semantics(StrEnum):
     INT_ADD_MIN_MAX = "int_add_min_max"
     INT_ABSOLUTE = "int_absolute"
     INT_DISTANCE = "int_distance"
+    INT_DIVIDE = "int_divide"  # of 64 bits, in virtual code
     # bitwise
     LOGIC = "logic"
     LOGIC_OF_TWO = "logic_of_two"

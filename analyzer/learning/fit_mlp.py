@@ -1,11 +1,18 @@
 """Ensembles of perceptrons by torch, as `MlpEnsemble`; all members learn at once, as batched products."""
 
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.models.learned.mlp import MlpEnsemble
+
+if TYPE_CHECKING:
+    import torch
+
+    Layers = list[tuple[torch.Tensor, torch.Tensor]]
 
 Rows = NDArray[np.float64]
 _PEAK_RATE = 3e-3
@@ -33,12 +40,7 @@ def fit_mlp(
     inputs = torch.tensor(np.clip((rows - mean) / scale, -4, 4), dtype=torch.float32)
     outputs = torch.tensor(target, dtype=torch.float32)
     row_weights = torch.tensor(weights / weights.mean(), dtype=torch.float32)
-    sizes = (rows.shape[1], *hidden, 1)
-    layers = []
-    for n_in, n_out in pairwise(sizes):
-        bound = (6.0 / n_in) ** 0.5 if n_out > 1 else (1.0 / n_in) ** 0.5
-        weight = (torch.rand(n_members, n_in, n_out, generator=generator) * 2 - 1) * bound
-        layers.append((weight.requires_grad_(), torch.zeros(n_members, 1, n_out).requires_grad_()))
+    layers = _make_layers(n_members, (rows.shape[1], *hidden, 1), generator)
     optimizer = torch.optim.AdamW(
         [
             {"params": [weight for weight, _ in layers], "weight_decay": weight_decay},
@@ -50,14 +52,8 @@ def fit_mlp(
     batch = min(batch_rows, len(rows))
     for _ in range(n_steps):
         picked = torch.randint(len(rows), (n_members, batch), generator=generator)
-        value = inputs[picked]
-        for i, (weight, bias) in enumerate(layers):
-            value = torch.baddbmm(bias, value, weight)
-            if i < len(layers) - 1:
-                value = torch.relu(value)
-        loss = torch.nn.functional.smooth_l1_loss(
-            value[:, :, 0], outputs[picked], beta=_BETA, reduction="none"
-        )
+        predicted = _evaluate(layers, inputs[picked])
+        loss = torch.nn.functional.smooth_l1_loss(predicted, outputs[picked], beta=_BETA, reduction="none")
         optimizer.zero_grad()
         (loss * row_weights[picked]).mean().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -68,3 +64,25 @@ def fit_mlp(
         tuple(weight.detach().numpy() for weight, _ in layers),
         tuple(bias.detach().numpy() for _, bias in layers),
     )
+
+
+def _make_layers(n_members: int, sizes: Sequence[int], generator: "torch.Generator") -> "Layers":
+    """Return weights and biases before learning; `generator` decides the weights."""
+    import torch
+
+    layers = []
+    for n_in, n_out in pairwise(sizes):
+        bound = (6.0 / n_in) ** 0.5 if n_out > 1 else (1.0 / n_in) ** 0.5
+        weight = (torch.rand(n_members, n_in, n_out, generator=generator) * 2 - 1) * bound
+        layers.append((weight.requires_grad_(), torch.zeros(n_members, 1, n_out).requires_grad_()))
+    return layers
+
+
+def _evaluate(layers: "Layers", value: "torch.Tensor") -> "torch.Tensor":
+    """Return what the members predict, [member, row], of [member, row, feature]."""
+    import torch
+
+    for weight, bias in layers[:-1]:
+        value = torch.relu(torch.baddbmm(bias, value, weight))
+    weight, bias = layers[-1]
+    return torch.baddbmm(bias, value, weight)[:, :, 0]

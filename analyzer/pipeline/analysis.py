@@ -11,7 +11,7 @@ from analyzer.hardware.gpu_selection import find_gpus, find_typical_gpus
 from analyzer.ir.launch import Launch as CheckedLaunch
 from analyzer.models.portability import find_best_kernel_indices
 from analyzer.pipeline.kernel_tasks import KernelTask, KernelTaskRunner
-from analyzer.pipeline.loaded_program import LoadedKernel, Program, find_kernels, load_all
+from analyzer.pipeline.loaded_program import LoadedKernel, Program, find_kernels, load_for_gpus
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.python_launch import Launch
 from analyzer.report.analyze_schema import ANALYZE_SCHEMA, KernelReport, Report
@@ -60,7 +60,7 @@ def analyze(
     programs = [
         program
         for item in paths
-        for program in ([item] if isinstance(item, Program) else load_all(item, patterns=options.kernels))
+        for program in ([item] if isinstance(item, Program) else load_for_gpus(item, gpu, options))
     ]
     return analyze_programs(programs, gpu, options)
 
@@ -133,7 +133,11 @@ def _find_unused_launches(programs: Sequence[Program], options: Options) -> tupl
     """
     if options.launch_table is None or (options.kernels and len(programs) > 1):
         return ()
-    names = [(kernel.name, demangle(kernel.name)) for program in programs for kernel in program.kernels]
+    names = [
+        ((kernel.name, demangle(kernel.name)), kernel.kernel.triton_hash)
+        for program in programs
+        for kernel in program.kernels
+    ]
     return options.launch_table.find_unused_globs(names)
 
 

@@ -27,6 +27,7 @@ from analyzer.pipeline.model_runs import run_models
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.unknown_ranges import UnknownRange, find_unknown_range
 from analyzer.report.kernel_analysis import GpuResult, KernelAnalysis
+from analyzer.report.level_work import LevelWork
 from analyzer.text.demangling import demangle
 from analyzer.text.progress import StepProgress
 
@@ -158,6 +159,7 @@ class KernelAnalyzer:
             results=tuple(result for gpu in gpus for result in self._run_models(counted, gpu, unknown_range)),
             loops=(),
             findings=(),
+            levels=self._compare_levels(counted),
         )
         first = analysis.first_result
         if first is None:
@@ -169,6 +171,14 @@ class KernelAnalyzer:
             if self.options.advice
             else (),
         )
+
+    def _compare_levels(self, counted: CountedLaunch) -> tuple[LevelWork, ...]:
+        if not self.options.levels:
+            return ()
+        from analyzer.pipeline.level_comparison import compare_levels
+
+        self.steps.tell(f"comparing the levels of {demangle(counted.loaded.name)}")
+        return compare_levels(counted)
 
     def _run_models(
         self, counted: CountedLaunch, gpu: Gpu, unknown_range: UnknownRange | None
@@ -201,7 +211,8 @@ class KernelAnalyzer:
 def find_launches(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
     """Return the launches of the launch file if it names the kernel, else the one of the options."""
     table = options.launch_table
-    found = table.find_launches(kernel.name, demangle(kernel.name)) if table else ()
+    names = (kernel.name, demangle(kernel.name))
+    found = table.find_launches(*names, kernel_hash=kernel.triton_hash) if table else ()
     return tuple(_complete_from_metadata(launch, kernel) for launch in found or (options.launch,))
 
 

@@ -41,13 +41,15 @@ class TaskResults(msgspec.Struct, frozen=True):
 
 
 class KernelTaskRunner:
-    """Runs tasks, those of each input with a `KernelAnalyzer` of its own."""
+    """Runs tasks, those of each table of forms with a `KernelAnalyzer` of its own."""
 
     def __init__(
         self, tasks: Sequence[KernelTask], options: Options, progress: ProgressCallback = ignore_progress
     ) -> None:
         self.tasks, self.options = tasks, options
         self.steps = StepProgress(progress, sum(max(1, len(task.gpus)) for task in tasks))
+        # By table of forms, for what a form costs is computed once: PTX for two architectures has two tables,
+        # and the cubins of a folder may share one.
         self.analyzers: dict[int, KernelAnalyzer] = {}
         self.source_files: dict[Path | None, SourceFiles] = {}
 
@@ -75,9 +77,10 @@ class KernelTaskRunner:
         """Run the tasks [start, stop), one after another."""
         reports: list[KernelReport] = []
         for task in self.tasks[slice(*batch)]:
-            kernel_analyzer = self.analyzers.get(task.input_index)
+            table = id(task.loaded.kernel.form_table)
+            kernel_analyzer = self.analyzers.get(table)
             if kernel_analyzer is None:
-                kernel_analyzer = self.analyzers[task.input_index] = KernelAnalyzer(
+                kernel_analyzer = self.analyzers[table] = KernelAnalyzer(
                     self.options, len(self.tasks), self.steps
                 )
             self.steps.tell(task.loaded.name)

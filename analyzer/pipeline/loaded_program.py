@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -13,13 +12,15 @@ from analyzer.demand.instruction_mix import InstructionMix
 from analyzer.flow.cfg import Cfg, build_cfg
 from analyzer.flow.def_use import DefUseChains, find_def_use_chains
 from analyzer.flow.loops import LoopForest, find_loops
-from analyzer.frontend.input_folder import is_folder, list_cubins
-from analyzer.frontend.module_reader import read_module
-from analyzer.ir.module import Instruction, Kernel, Module
+from analyzer.frontend.input_folder import KernelFiles, is_folder, list_kernels
+from analyzer.frontend.module_reader import read_module, read_modules
+from analyzer.frontend.ptx_reader import PtxOptions
+from analyzer.ir.module import Instruction, Kernel, Module, SourceFormat
 from analyzer.isa.control_encoding import decode_control_code
+from analyzer.pipeline.options import Options
 from analyzer.report.notebook import make_html_table
 from analyzer.text.demangling import demangle
-from analyzer.text.errors import InputError, ToolError, WarplensError
+from analyzer.text.errors import InputError, WarplensError
 from analyzer.text.escaping import escape_controls
 from analyzer.text.kernel_names import find_matching_names, list_names_for_people
 from analyzer.text.source import Diagnostic, Severity
@@ -35,6 +36,7 @@ class LoadedKernel(Struct, frozen=True, eq=False, dict=True):
     ordinal: int = 1  # position among the kernels of the input, from 1
     traces: "tuple[Trace, ...]" = ()  # recorded launches of it
     input_path: str = ""
+    is_virtual: bool = False  # lowered from PTX without ptxas
 
     @property
     def name(self) -> str:
@@ -101,6 +103,7 @@ class Program(Struct, frozen=True, eq=False, dict=True):
                 index + self.first_ordinal,
                 tuple(trace for at, trace in traces if at == index),
                 self.module.path,
+                self.module.source_format is SourceFormat.VIRTUAL_PTX,
             )
             for index, kernel in enumerate(self.module.kernels)
         )
@@ -144,57 +147,90 @@ def _format_count(count: int | None) -> str:
     return "?" if count is None else f"{count:,}"
 
 
-def load(path: str, *, usage_path: str | None = None, arch: str = "") -> Program:
-    """Read a dump, binary or trace.
+def load(
+    path: str, *, usage_path: str | None = None, arch: str = "", ptx: PtxOptions | None = None
+) -> Program:
+    """Read a dump, binary, PTX or trace.
 
     usage_path: text of `cuobjdump -res-usage`; where None, a file of the same stem is looked for.
-    arch: architecture of code that names none, such as `sm_90`.
-    A folder must hold one cubin; `load_all` reads several.
+    arch: architecture of code that names none, such as `sm_90`; of PTX the one that it is assembled for.
+    ptx: how PTX becomes instructions.
+    A folder must hold one kernel; `load_all` reads several.
     Raises InputError where the file cannot be read as what it claims to be.
     """
     if is_folder(path):
-        files = list_cubins(path)
-        if len(files) > 1:
+        kernels, _ = list_kernels(path)
+        if len(kernels) > 1:
+            first = kernels[0].code_path
             raise InputError(
-                f"{path}: this folder holds {len(files)} cubins", hint=f"name one of them, such as {files[0]}"
+                f"{path}: this folder holds {len(kernels)} kernels", hint=f"name one of them, such as {first}"
             )
-        path = files[0]
-    return Program(read_module(path, usage_path=usage_path, arch=arch))
+        path = kernels[0].code_path
+    return Program(read_module(path, usage_path=usage_path, arch=arch, ptx=ptx))
 
 
 def load_all(
-    path: str, *, usage_path: str | None = None, arch: str = "", patterns: Sequence[str] = ()
+    path: str,
+    *,
+    usage_path: str | None = None,
+    arch: str = "",
+    patterns: Sequence[str] = (),
+    ptx: PtxOptions | None = None,
+    jobs: int = 1,
 ) -> list[Program]:
-    """Read an input, or all cubins in a folder such as Triton's cache; see `load`.
+    """Read an input, or all kernels in a folder such as Triton's cache; see `load`.
 
-    A file of a folder that cannot be read is left out with a warning, unless none can.
-    patterns: of the kernels that are wanted. A cubin in a folder is called as its kernel, so that others of
-        many are not read. All are read if a pattern fits no name of a file.
+    A file of a folder that cannot be read is left out with a warning, unless none can; so is a kernel without
+    code.
+    patterns: of the kernels that are wanted. A file in a folder is called as its kernel, so that others of
+    many are not read. All are read if a pattern fits no name of a file.
+    jobs: tools that run at a time.
     """
     if not is_folder(path):
-        return [load(path, usage_path=usage_path, arch=arch)]
-    files = list_cubins(path)
-    stems = [Path(file).stem for file in files]
-    found = [find_matching_names(stems, pattern) for pattern in patterns]
+        return [load(path, usage_path=usage_path, arch=arch, ptx=ptx)]
+    kernels, without = list_kernels(path)
+    names = [one.name for one in kernels]
+    found = [find_matching_names(names, pattern) for pattern in patterns]
     if found and all(found):
-        files = [files[index] for index in sorted({index for each in found for index in each})]
+        kernels = [kernels[index] for index in sorted({index for each in found for index in each})]
     programs: list[Program] = []
     errors: list[WarplensError] = []
-    for file in files:
-        ordinal = sum(map(len, programs)) + 1
-        try:
-            module = read_module(file, usage_path=usage_path, arch=arch)
-        except (InputError, ToolError) as error:
-            errors.append(error)
+    ordinal = 1
+    files = {one.code_path: one for one in kernels}
+    for file, module in read_modules(list(files), usage_path=usage_path, arch=arch, ptx=ptx, jobs=jobs):
+        if isinstance(module, WarplensError):
+            errors.append(module)
         else:
+            module = replace(module, levels=files[file].levels)
             programs.append(Program(module, first_ordinal=ordinal))
+            ordinal += len(module)
     if not programs:
         raise errors[0]
-    if errors:  # of some files among many
-        notes = tuple(Diagnostic(Severity.WARNING, "unreadable-file", f"left out: {each}") for each in errors)
+    notes = (*_make_file_warnings(errors), *_make_level_warnings(without))
+    if notes:  # of some files among many
         first = programs[0].module
         programs[0] = Program(replace(first, diagnostics=(*first.diagnostics, *notes)))
     return programs
+
+
+def _make_file_warnings(errors: Sequence[WarplensError]) -> tuple[Diagnostic, ...]:
+    return tuple(Diagnostic(Severity.WARNING, "unreadable-file", f"left out: {each}") for each in errors)
+
+
+def _make_level_warnings(kernels: Sequence[KernelFiles]) -> tuple[Diagnostic, ...]:
+    """Return one warning for the kernels that a folder has no code of."""
+    if not kernels:
+        return ()
+    levels = ", ".join(sorted({level for one in kernels for level in one.levels if level != "json"}))
+    names = list_names_for_people([one.name for one in kernels])
+    message = f"left out, for there is neither a cubin nor PTX of them ({levels} alone): {names}"
+    return (Diagnostic(Severity.WARNING, "no-code", message, count=len(kernels)),)
+
+
+def load_for_gpus(path: str, gpu: str | Sequence[str] | None, options: Options) -> list[Program]:
+    """Read the kernels that the options name; PTX is assembled for the GPUs. See `load_all`."""
+    names = (gpu,) if isinstance(gpu, str) else tuple(gpu or ())
+    return load_all(path, patterns=options.kernels, ptx=PtxOptions(gpus=names))
 
 
 def find_kernels(kernels: Sequence[LoadedKernel], pattern: str) -> list[LoadedKernel]:

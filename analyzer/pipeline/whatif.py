@@ -30,7 +30,7 @@ from analyzer.models.registry import choose_default_model, choose_edited_gpu_mod
 from analyzer.pipeline.analysis import choose_kernels, with_launch
 from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
 from analyzer.pipeline.kernel_analyzer import KernelAnalyzer
-from analyzer.pipeline.loaded_program import Program, load_all
+from analyzer.pipeline.loaded_program import Program, load_for_gpus
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.python_launch import Launch
 from analyzer.report.analyze_schema import PredictionEntry
@@ -73,7 +73,7 @@ def whatif(
         elasticity=elasticity,
     )
     options = with_launch(options or Options(), launch)
-    programs = [source] if isinstance(source, Program) else load_all(source, patterns=options.kernels)
+    programs = [source] if isinstance(source, Program) else load_for_gpus(source, gpu, options)
     return whatif_programs(programs, gpu, edits, options)
 
 

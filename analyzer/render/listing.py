@@ -211,7 +211,7 @@ def _list_sources(entries: Sequence[ListingEntry], *, has_text: bool) -> list[Ce
     """Return the sources of instructions, with the text of the line where it changes."""
     before, found = "", list[Cell]()
     for entry in entries:
-        place = shorten_source(entry.source)
+        place = shorten_source(entry.source) + (f" (ptx {entry.ptx_line})" if entry.ptx_line else "")
         is_new = has_text and entry.source_text and entry.source != before
         text = f"{place}  {entry.source_text}" if is_new else place
         found.append(Text(text, no_wrap=True, overflow="ellipsis"))

@@ -1,6 +1,8 @@
 """The text of an analysis: header, predictions, pipes, CPI stack and memory; more sections on request."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
@@ -8,6 +10,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from analyzer.ir.module import VIRTUAL_NOTE, SourceFormat
 from analyzer.render.advice import make_advice_list
 from analyzer.render.count_provenance import (
     find_unknown_branches,
@@ -16,6 +19,7 @@ from analyzer.render.count_provenance import (
     make_counts_line,
     make_unknown_line,
 )
+from analyzer.render.levels import make_level_table
 from analyzer.render.listing import make_listing_parts
 from analyzer.render.loops import make_loop_table, make_pipe_table
 from analyzer.render.memory import make_memory_summary, make_memory_table
@@ -30,6 +34,7 @@ from analyzer.text.escaping import escape_controls
 MAX_DETAILED_KERNELS = 6
 MAX_SUMMARY_ROWS = 40
 MAX_SHOWN_REFUSALS = 3
+_FOLDER_MARK_CHARS = 8
 _MAX_SUMMARY_NAME_CHARS = 144
 _FULL_BAR_CELLS = 30
 _TRANSFER_WARNING = (
@@ -92,6 +97,7 @@ def print_report(report: Report, console: Console, options: TextOptions | None =
     tip = _suggest_launch_options(report)
     if tip:
         console.print(Text(tip, style="dim"))
+    _print_notes(report, console)
     _print_warnings(report, console)
 
 
@@ -106,6 +112,7 @@ def print_listings(report: Report, console: Console, options: TextOptions | None
             console.print(make_counts_line(kernel))
         console.print(*make_speed_of_light_lines(kernel), sep="\n")
         _print_listing(kernel, console, options)
+    _print_notes(report, console)
     _print_warnings(report, console)
 
 
@@ -120,6 +127,15 @@ def _print_listing(kernel: KernelReport, console: Console, options: TextOptions)
         console.width = width
 
 
+def _print_notes(report: Report, console: Console) -> None:
+    """Say what made the code of inputs that are no code yet."""
+    for entry in report.inputs:
+        if entry.format == SourceFormat.PTX:
+            console.print(Text(f"{entry.path}: note: compiled by {entry.toolchain}"), soft_wrap=True)
+        if entry.format == SourceFormat.VIRTUAL_PTX:
+            console.print(Text(f"{entry.path}: note: {VIRTUAL_NOTE}"), soft_wrap=True)
+
+
 def _print_warnings(report: Report, console: Console) -> None:
     for warning in report.warnings:
         line = f":{warning.line}" if warning.line else ""
@@ -132,7 +148,8 @@ def _make_summary(report: Report) -> RenderableType:
     """Return a table with a row per kernel and prediction, most cycles first; the last counts the others."""
     ordered = sorted(report.kernels, key=_make_cost_key, reverse=True)
     shown = ordered[:MAX_SUMMARY_ROWS]
-    rows = [row for kernel in shown for row in _make_summary_rows(kernel)]
+    marks = _list_folder_marks(report)
+    rows = [row for kernel in shown for row in _make_summary_rows(kernel, marks.get(kernel.input, ""))]
     rest = ordered[MAX_SUMMARY_ROWS:]
     if rest:
         instructions = f"{sum(k.instructions for k in rest):,}"
@@ -173,11 +190,26 @@ def _make_cost_key(kernel: KernelReport) -> tuple[float, str]:
     return (kernel.predictions[0].cycles if kernel.predictions else 0.0, kernel.name)
 
 
-def _make_summary_rows(kernel: KernelReport) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each prediction; only the first one names the kernel."""
+def _list_folder_marks(report: Report) -> dict[str, str]:
+    """Return, by input, the beginning of its folder's name, where several kernels have one name."""
+    names = Counter(kernel.demangled for kernel in report.kernels)
+    folders = {entry.path for entry in report.inputs if entry.levels}
+    return {
+        kernel.input: Path(kernel.input).parent.name[:_FOLDER_MARK_CHARS]
+        for kernel in report.kernels
+        if kernel.input in folders and names[kernel.demangled] > 1
+    }
+
+
+def _make_summary_rows(kernel: KernelReport, mark: str) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each prediction; only the first one names the kernel.
+
+    mark: what tells it from others of its name.
+    """
     registers = "" if kernel.registers is None else str(kernel.registers)
     about = (registers, f"{kernel.instructions:,}")
     ordinal, name = f"{kernel.ordinal}", shorten_middle(kernel.demangled, _MAX_SUMMARY_NAME_CHARS)
+    name = f"{name} {mark}" if mark else name
     if not kernel.predictions:
         reason = kernel.refused[0].gpu_name if kernel.refused else ""
         yield (ordinal, "X", "X", "X", *about, "X", name, reason, "")
@@ -226,6 +258,7 @@ def _make_requested_sections(kernel: KernelReport, options: TextOptions) -> list
         (options.explain and kernel.predictions and can_compare, make_difference_table),
         (options.loops and (kernel.loops or kernel.loops_not_entered), make_loop_table),
         (options.memory and kernel.memory_spaces, make_memory_table),
+        (options.levels, make_level_table),
         (options.advice, make_advice_list),
     )
     return [show(kernel) for wanted, show in sections if wanted]

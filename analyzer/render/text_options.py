@@ -12,4 +12,5 @@ class TextOptions(Struct, frozen=True, kw_only=True):
     advice: bool = False
     listing: bool = False
     explain: bool = False
+    levels: bool = False
     top: int | None = None  # of a listing, so many instructions that cost most; None: all

@@ -8,7 +8,7 @@ warp unless a name says otherwise.
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from analyzer.models.prediction_figures import PredictionFigures
 
@@ -23,6 +23,14 @@ class InputEntry(Struct, frozen=True, kw_only=True):
     format: str
     architecture: tuple[str, ...]
     toolchain: str
+    levels: Annotated[
+        Mapping[str, str] | UnsetType,
+        Meta(description="Files of the kernel at all levels of its compiler; of the kernels in a folder."),
+    ] = UNSET
+    triton: Annotated[
+        Mapping[str, str | int] | UnsetType,
+        Meta(description="What Triton notes of the kernel: hash, num_warps, num_ctas, shared, num_stages."),
+    ] = UNSET
 
 
 class LaunchEntry(Struct, frozen=True, kw_only=True):
@@ -336,6 +344,50 @@ class ListingEntry(Struct, frozen=True, kw_only=True):
     loops: Annotated[
         tuple[int, ...], Meta(description="Headers of the loops around it, the outermost first.")
     ] = ()
+    ptx_line: Annotated[
+        int | UnsetType,
+        Meta(description="Line of the PTX beside the source; left out where no PTX is at hand."),
+    ] = UNSET
+
+
+class LevelEntry(Struct, frozen=True, kw_only=True):
+    """Work of the launch at one level of the kernel, summed over the grid; None where it was not counted."""
+
+    level: Literal["ttgir", "ptx", "sass"]
+    file: str
+    mma_fma: Annotated[int | None, Meta(description="Multiply-adds of matrix instructions.")] = None
+    global_loaded_bytes: Annotated[int | None, Meta(description="Bytes that active lanes ask for.")] = None
+    global_stored_bytes: Annotated[int | None, Meta(description="Of stores, without atomics.")] = None
+    shared_bytes: Annotated[int | None, Meta(description="Read and written by lanes in shared memory.")] = (
+        None
+    )
+    barriers: Annotated[int | None, Meta(description="CTA barriers that CTAs pass.")] = None
+    xu_operations: Annotated[
+        int | None,
+        Meta(description="Lane executions of special functions (MUFU), but for those of integer divisions."),
+    ] = None
+    assumptions: tuple[str, ...] = ()
+    note: Annotated[str, Meta(description="Why it was not counted.")] = ""
+
+
+class LevelPlaceEntry(Struct, frozen=True, kw_only=True):
+    """A source line at which two levels differ."""
+
+    source: Annotated[str, Meta(description="File and line; empty where a level names none.")]
+    upper_amount: int
+    lower_amount: int
+
+
+class LevelDifferenceEntry(Struct, frozen=True, kw_only=True):
+    """A quantity in which a level differs from the next one below."""
+
+    quantity: str
+    upper: str
+    lower: str
+    upper_amount: int
+    lower_amount: int
+    usual_reason: Annotated[str, Meta(description="What usually makes it differ; not proven here.")]
+    places: tuple[LevelPlaceEntry, ...]
 
 
 class KernelReport(Struct, frozen=True, kw_only=True):
@@ -396,6 +448,8 @@ class KernelReport(Struct, frozen=True, kw_only=True):
     advice: tuple[AdviceEntry, ...]
     listing: tuple[ListingEntry, ...] = ()
     differences: tuple[DifferenceEntry, ...] = ()
+    levels: tuple[LevelEntry, ...] = ()
+    level_differences: tuple[LevelDifferenceEntry, ...] = ()
 
     def __repr__(self) -> str:
         from analyzer.report.notebook import describe_kernel

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from msgspec import UNSET
+
 from analyzer.execution.static_counts.block_counts import TripCountRule
 from analyzer.flow.missing_code import CUT_OFF_CODE
 from analyzer.hardware.gpu_database import list_known_archs, strip_arch_suffix
@@ -20,6 +22,8 @@ def make_input_entry(module: Module) -> InputEntry:
         format=module.source_format.value,
         architecture=tuple(dict.fromkeys(kernel.arch for kernel in module.kernels)),
         toolchain=module.toolchain,
+        levels=module.levels or UNSET,
+        triton=dict(module.triton) if module.levels and module.triton else UNSET,
     )
 
 

@@ -19,6 +19,7 @@ from analyzer.report.analyze_schema import (
 from analyzer.report.counts_entries import make_counts_entry
 from analyzer.report.difference_entries import make_difference_entries
 from analyzer.report.kernel_analysis import KernelAnalysis
+from analyzer.report.level_entries import make_level_differences, make_level_entries
 from analyzer.report.listing_entries import make_listing_entries
 from analyzer.report.loop_entries import list_loops_not_entered, make_loop_entries
 from analyzer.report.memory_entries import make_memory_entries, make_space_entries, make_traffic_entry
@@ -90,6 +91,8 @@ def make_kernel_report(
         advice=_make_advice_entries(analysis),
         listing=make_listing_entries(analysis, source_files) if listing else (),
         differences=make_difference_entries(analysis),
+        levels=make_level_entries(analysis.levels),
+        level_differences=make_level_differences(analysis.levels),
     )
 
 

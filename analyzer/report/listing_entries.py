@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import numpy as np
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from analyzer.isa.control_encoding import decode_control_code
 from analyzer.models.interface import Stall
@@ -67,6 +67,7 @@ def make_listing_entries(
                 if source is None or source_files is None
                 else source_files.find_line(source.file, source.line),
                 loops=loops_by_block[block_of[row]],
+                ptx_line=kernel.find_ptx_line(row) or UNSET,
             )
         )
     return tuple(entries)

@@ -8,6 +8,7 @@ import msgspec
 from analyzer.files import read_file
 from analyzer.report.analyze_schema import ANALYZE_SCHEMA, Report
 from analyzer.report.predict_schema import PREDICT_SCHEMA, PredictReport
+from analyzer.report.tasks_schema import TASKS_SCHEMA, TasksReport
 from analyzer.report.transfer_schema import TRANSFER_SCHEMA, TransferReport
 from analyzer.report.validation_schema import VALIDATE_SCHEMA, ValidationReport
 from analyzer.report.whatif_schema import WHATIF_SCHEMA, WhatIfReport
@@ -16,13 +17,14 @@ from analyzer.text.json_spans import find_json_spans, split_decode_error, split_
 from analyzer.text.source import locate
 from analyzer.version import __version__
 
-AnyReport = Report | WhatIfReport | ValidationReport | PredictReport | TransferReport
+AnyReport = Report | WhatIfReport | ValidationReport | PredictReport | TransferReport | TasksReport
 REPORT_TYPES: Mapping[str, type[AnyReport]] = {
     ANALYZE_SCHEMA: Report,
     WHATIF_SCHEMA: WhatIfReport,
     VALIDATE_SCHEMA: ValidationReport,
     TRANSFER_SCHEMA: TransferReport,
     PREDICT_SCHEMA: PredictReport,
+    TASKS_SCHEMA: TasksReport,
 }
 _BYTES_NAME = "report"
 _MAX_BYTES = 1 << 30

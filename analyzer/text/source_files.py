@@ -14,7 +14,7 @@ _MAX_FILES = 64
 _MAX_FILE_BYTES = 4 << 20
 _MAX_LINE_CHARS = 200
 _SOURCE_SUFFIXES = frozenset(
-    {".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hh", ".hpp", ".hxx", ".inc", ".inl", ".py"}
+    {".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hh", ".hpp", ".hxx", ".inc", ".inl", ".ptx", ".py"}
 )
 
 

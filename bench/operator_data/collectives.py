@@ -18,17 +18,13 @@ from numpy.typing import NDArray
 from analyzer.operators.batches import CollectiveBatch, Column
 from analyzer.operators.measured import MeasuredBatch, Timing
 from analyzer.operators.names import DataType, Operator
-from operator_data.gpu_keys import PIPEWEAVE
+from operator_data.gpu_keys import AICONFIGURATOR, PIPEWEAVE
 
 SYSTEM_KEYS = {
-    "a100_sxm": "a100-80gb-sxm",
-    "h100_sxm": "h100-sxm",
+    **AICONFIGURATOR,
     "h200_sxm": "h200-sxm",
-    "b200_sxm": "b200",
     "b300_sxm": "b300",
-    "gb200": "gb200",
     "gb300": "gb300",
-    "l40s": "l40s",
     "rtx_pro_6000_server": "rtx-pro-6000-blackwell-server",
 }
 _MOST_GPUS = {"l40s": 2}  # beyond these the host's topology decides

@@ -15,3 +15,10 @@ AICONFIGURATOR = {
     "b200_sxm": "b200",
     "gb200": "gb200",
 }
+NEUSIGHT = {
+    "NVIDIA A100-PCIE-40GB": "a100-40gb-pcie",
+    "Tesla P100-PCIE-16GB": "p100-pcie",
+    "Tesla P4": "p4",
+    "Tesla T4": "t4",
+    "Tesla V100-PCIE-32GB": "v100-pcie",
+}

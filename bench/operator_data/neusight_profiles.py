@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from analyzer.operators.batches import Column, ElementwiseBatch, ProductBatch, RowwiseBatch
 from analyzer.operators.names import DataType, Operator
+from operator_data.gpu_keys import NEUSIGHT
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("WARPLENS_DATA", ROOT.parent / "shared" / "data")) / "neusight"
@@ -28,13 +29,6 @@ LEARNING, JUDGING, LABELS = (
     "nv_test_public.parquet",
     "perop_labels_public.parquet",
 )
-GPU_KEYS = {
-    "Tesla P4": "p4",
-    "Tesla P100-PCIE-16GB": "p100-pcie",
-    "Tesla V100-PCIE-32GB": "v100-pcie",
-    "Tesla T4": "t4",
-    "NVIDIA A100-PCIE-40GB": "a100-40gb-pcie",
-}
 _ONE_INPUT = frozenset(("addu", "divu", "mulu", "powu", "gelu", "relu", "tanh"))
 _TWO_INPUTS = frozenset(("add", "div", "mul", "pow"))
 _TILE_IN_NAME = re.compile(r"(\d+)x(\d+)")
@@ -62,7 +56,7 @@ def read_profiles(table: str, operator: Operator) -> tuple[ProfiledBatch, ...]:
     wanted = np.array([_find_operator(name) is operator for name in columns["OPName"]])
     wanted &= columns["Latency"] > 0.0
     found = []
-    for device, key in GPU_KEYS.items():
+    for device, key in NEUSIGHT.items():
         rows = np.flatnonzero(wanted & (columns["Device"] == device))
         if len(rows):
             found.append(
@@ -149,7 +143,7 @@ def read_labels() -> tuple[LabelledBatch, ...]:
     """Return the measured operators inside whole models that one of the five families answers."""
     rows: dict[tuple[str, Operator], list[tuple[float, ...]]] = {}
     for row in pq.read_table(FOLDER / LABELS).to_pylist():
-        gpu = GPU_KEYS.get(row["device"].replace("_", " "), "") or _KEYS_OF_LABELS.get(row["device"], "")
+        gpu = NEUSIGHT.get(row["device"].replace("_", " "), "") or _KEYS_OF_LABELS.get(row["device"], "")
         found = _read_label(row) if gpu and row["fw_latency"] > 0 else None
         if found is not None:
             operator, sizes = found
@@ -157,7 +151,7 @@ def read_labels() -> tuple[LabelledBatch, ...]:
     return tuple(_make_labelled(gpu, operator, np.array(found)) for (gpu, operator), found in rows.items())
 
 
-_KEYS_OF_LABELS = {device.replace(" ", "_"): key for device, key in GPU_KEYS.items()}
+_KEYS_OF_LABELS = {device.replace(" ", "_"): key for device, key in NEUSIGHT.items()}
 _MODULE_LINEARS = re.compile(
     r"lm_head|query|key|value|dense|[qkvo]ut_proj|[qkv]_proj|fc\d|score|decoder$|_proj$"
 )

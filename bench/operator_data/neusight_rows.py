@@ -14,17 +14,11 @@ from numpy.typing import NDArray
 from analyzer.operators.batches import ElementwiseBatch, OperatorBatch, RowwiseBatch
 from analyzer.operators.measured import MeasuredBatch, Timing
 from analyzer.operators.names import DataType, Operator
+from operator_data.gpu_keys import NEUSIGHT
 
 DATASET = "neusight"
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data" / "neusight"
 TEACHING, JUDGING = "nv_train_collect", "nv_test_public"
-GPU_KEYS = {
-    "NVIDIA A100-PCIE-40GB": "a100-40gb-pcie",
-    "Tesla P100-PCIE-16GB": "p100-pcie",
-    "Tesla P4": "p4",
-    "Tesla T4": "t4",
-    "Tesla V100-PCIE-32GB": "v100-pcie",
-}
 _ROWWISE = {"ln": Operator.LAYERNORM, "softmax": Operator.SOFTMAX}
 INPUTS = {
     **dict.fromkeys(("add", "mul", "pow", "div"), 2.0),
@@ -71,7 +65,7 @@ def load_rows(name: str, folder: Path = FOLDER) -> list[MeasuredBatch]:
     batches = []
     for labels, operator in operators:
         of_operator = np.isin(table["OPName"], labels)
-        for device, key in GPU_KEYS.items():
+        for device, key in NEUSIGHT.items():
             where = np.flatnonzero(of_operator & (table["Device"] == device))
             if len(where):
                 batches.append(_make_batch(table, where, operator, key))

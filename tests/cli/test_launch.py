@@ -123,7 +123,7 @@ def test_the_first_glob_that_fits_counts(tmp_path: Path) -> None:
     assert found.find_launches("_Z3foov", "foo()") == (Launch(grid=Dim3(1, 2, 3)),)
     assert book(tmp_path, {"foo()": {}}).find_launches("_Z3foov", "foo()") == (Launch(),)
     assert book(tmp_path, {"a": {}}).find_launches("b") == ()
-    assert found.find_unused_globs([("softmax",)]) == ("*",)
+    assert found.find_unused_globs([(("softmax",), "")]) == ("*",)
 
 
 def test_a_list_is_one_launch_each(tmp_path: Path) -> None:

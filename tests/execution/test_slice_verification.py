@@ -137,3 +137,31 @@ def test_operands_that_cannot_be_read_make_all_unknown(tmp_path: Path) -> None:
     text = format_loop((9, unread)).replace("*/ ;", "*/\n" + " " * 60 + "/* 0x000fe20007ffe0ff */")
     profile = execute(write_mutant(tmp_path, text), 150)
     assert not is_claimed(profile)
+
+
+MASKED = """code for sm_80
+	Function : masked
+S2R R0, SR_TID.X
+ISETP.LT.AND P3, PT, R0, 0x8, PT
+LOP3.LUT R252, R252, 0xfffffffe, RZ, 0xc0, !PT
+IMAD.WIDE.U32 R4, R0, 0x4, c[0x0][0x160]
+@P3 LOP3.LUT R252, R252, 0x1, RZ, 0xfc, !PT
+LOP3.LUT P5, RZ, R252, 0x1, RZ, 0xc0, !PT
+@P5 STG.E [R4.64], R0
+EXIT
+"""
+
+
+def format_code(text: str) -> str:
+    header, lines = text.splitlines()[:2], text.splitlines()[2:]
+    body = [f"        /*{16 * place:04x}*/  {line} ;" for place, line in enumerate(lines)]
+    return "\n".join([*header, *body]) + "\n"
+
+
+def test_a_bit_of_a_register_of_which_nothing_sets_the_others(tmp_path: Path) -> None:
+    profile = execute(write_mutant(tmp_path, format_code(MASKED)))
+    assert is_claimed(profile)
+    assert [access.lanes for access in profile.accesses] == [3 * 8]
+    # a mask that keeps bits needs them: they are what a lost instruction would have set
+    profile = execute(write_mutant(tmp_path, format_code(MASKED.replace("0xfffffffe", "0x7fff"))))
+    assert not is_claimed(profile)

@@ -10,7 +10,7 @@ from paths import TRACES, read_module
 from analyzer.frontend import grammar
 from analyzer.frontend.grammar import build_parser, load_parser, make_table_path, serialize_parse_table
 
-NAMES = ("sass", "trace")
+NAMES = ("ptx", "sass", "trace", "triton")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -92,7 +92,7 @@ def test_detect_takes_anything(head: bytes) -> None:
     ("data", "says", "hint"),
     [
         (b"", "empty", "cuobjdump -sass"),
-        (PTX, "PTX", "ptxas -arch=sm_90"),
+        (PTX, "PTX without a kernel", ".entry"),
         (b"module {\n}\n", "Triton", ".cubin"),
         (b"#traces format = 5\n", "trace", "cuobjdump"),
         ("\tcode for sm_90\n".encode("utf-16"), "UTF-16", "utf8"),

@@ -1,25 +1,16 @@
 """Case files of grammars/cases/sass: SASS text, and what is read from it or the error that it gives.
 
-A case is text as a tool prints it, between lines that start with `// CHECK` (see `filecheck --help`) or
-`// COM:`; those count as blank lines, so line numbers are those of the file. Marks stand for what a text
-file cannot hold well: `<CUT>` ends the input in the middle of a line, `<BYTE ff>` is one byte,
-`<REPEAT 900 R1, >` repeats the text after the number.
-
-Leading blanks of an error's lines are printed as dots, so that a caret's column is checked.
+See case_files.py for how they are written.
 
 Run this file as a program to print what a case gives: `python tests/frontend/test_sass_cases.py CASE...`
 """
 
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from filecheck.finput import FInput
-from filecheck.matcher import Matcher
-from filecheck.options import DumpInputKind, Options
-from filecheck.parser import Parser
+from case_files import case_input, match_case, shown
 from paths import CASES
 
 from analyzer.frontend.sass_parser import parse_sass
@@ -30,17 +21,6 @@ from analyzer.isa.register_operands import format_register_unit
 from analyzer.text.errors import InputError, format_diagnostic
 
 CASE_FILES = sorted((CASES / "sass").glob("*.test"))
-_DIRECTIVE = re.compile(r"^// (CHECK|COM).*$", re.M)
-_CUT = re.compile(r"<CUT>.*", re.S)
-_BYTE = re.compile(rb"<BYTE ([0-9a-f]{2})>")
-_REPEAT = re.compile(r"<REPEAT (\d+) ([^>]*)>")
-
-
-def case_input(text: str) -> bytes:
-    """The dump that a case file stands for."""
-    text = _CUT.sub("", _DIRECTIVE.sub("", text))
-    text = _REPEAT.sub(lambda match: match[2] * int(match[1]), text)
-    return _BYTE.sub(lambda match: bytes.fromhex(match[1].decode()), text.encode())
 
 
 def printed(name: str, data: bytes) -> str:
@@ -49,7 +29,7 @@ def printed(name: str, data: bytes) -> str:
         module = parse_sass(name, [data])
         return "\n".join(_module_lines(module)) + "\n"
     except InputError as error:
-        return "\n".join(_shown(format_diagnostic(error.diagnostic))) + "\n"
+        return "\n".join(shown(format_diagnostic(error.diagnostic))) + "\n"
 
 
 def _module_lines(module: Module) -> Iterator[str]:
@@ -57,14 +37,7 @@ def _module_lines(module: Module) -> Iterator[str]:
     for kernel in module:
         yield from _kernel_lines(kernel)
     for diagnostic in module.diagnostics:
-        yield from _shown(f"[{diagnostic.code}] {format_diagnostic(diagnostic)}")
-
-
-def _shown(message: str) -> Iterator[str]:
-    """Lines of a message; leading blanks as dots, since the place of a caret matters."""
-    for line in message.splitlines():
-        body = line.lstrip(" ")
-        yield "." * (len(line) - len(body)) + body
+        yield from shown(f"[{diagnostic.code}] {format_diagnostic(diagnostic)}")
 
 
 def _kernel_lines(kernel: Kernel) -> Iterator[str]:
@@ -123,15 +96,7 @@ def _storage(form: InstructionForm, side: str) -> str:
 @pytest.mark.parametrize("case", CASE_FILES, ids=lambda case: case.stem)
 def test_case(case: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(case.name, case_input(case.read_text(encoding="utf-8")))
-    options = Options(
-        match_filename=str(case),
-        dump_input=DumpInputKind.FAIL,
-        comment_prefixes=["COM"],
-        match_full_lines=True,
-    )
-    options.check_prefixes = ["CHECK"]
-    matcher = Matcher(options, FInput(case.name, text), Parser.from_opts(options))
-    result = matcher.run()
+    result = match_case(case, text)
     assert result == 0, f"{capsys.readouterr().err}\n--- the case gives:\n{text}"
 
 

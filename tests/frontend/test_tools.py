@@ -81,9 +81,11 @@ def test_finding_starts_no_process(bare: Path) -> None:
 def test_version_is_read_when_asked(bare: Path) -> None:
     _tool(bare, "cuobjdump", "echo 'Cuda compilation tools, release 13.1, V13.1.80'")
     _tool(bare, "nvdisasm", "exit 3")
+    _tool(bare, "ptxas", "echo 'release 12.8, V12.8.93'")
     assert [(tool.name, tool.version) for tool in find_all_tools()] == [
         ("cuobjdump", "13.1.80"),
         ("nvdisasm", ""),
+        ("ptxas", "12.8.93"),
     ]
 
 

@@ -1,7 +1,7 @@
 """Compile Triton kernels without a GPU: `python emit.py OUT_DIR NAME:ARCH...`.
 
-Writes `OUT_DIR/sm_<arch>/<name>.cubin` and `.json` (the metadata that does not change from run to
-run).  `traces/build.py` calls this with a Python that has Triton.
+Writes `OUT_DIR/sm_<arch>/<name>.cubin`, `.ttir`, `.ttgir`, `.ptx` and `.json` (the metadata that does not
+change from run to run).  `traces/build.py` calls this with a Python that has Triton.
 """
 
 import json
@@ -48,12 +48,14 @@ def stable_metadata(compiled: Any, variant: Variant, arch: int) -> dict[str, Any
 
 
 def emit(variant: Variant, arch: int, out_dir: Path) -> None:
-    """Compile one variant for one architecture and write its cubin and metadata."""
+    """Compile one variant for one architecture and write its levels and metadata."""
     options = {"num_warps": variant.num_warps, "num_stages": variant.num_stages}
     compiled = triton.compile(source_of(variant), target=GPUTarget("cuda", arch, 32), options=options)
     folder = out_dir / f"sm_{arch}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{variant.name}.cubin").write_bytes(compiled.asm["cubin"])
+    for level in ("ttir", "ttgir", "ptx"):
+        (folder / f"{variant.name}.{level}").write_text(str(compiled.asm[level]))
     metadata = json.dumps(stable_metadata(compiled, variant, arch), indent=2) + "\n"
     (folder / f"{variant.name}.json").write_text(metadata)
 

@@ -2,7 +2,8 @@
 
 `{"kernels": {"GLOB": {"grid": [..], "block": [..], "cluster": [..], "dynamic_shared_bytes": n,
 "clock_mhz": n, "l2_is_cold": false, "timing": "kernel", "arguments": {"WHICH": VALUE}}}}`; several launches
-of a kernel are a list.
+of a kernel are a list. What a recorder notes beside (`"recorded": {...}`) is not read. `NAME@HASH` is the
+kernel that Triton compiled under this hash, or under one that begins so.
 """
 
 import re
@@ -53,6 +54,7 @@ class LaunchFileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     clock_mhz: float | None = None
     l2_is_cold: bool = False
     timing: Timing = Timing.INTERVAL
+    recorded: Mapping[str, object] = {}  # for people, as `watch_triton` writes it
 
 
 def load_launch_file(path: Path) -> LaunchTable:

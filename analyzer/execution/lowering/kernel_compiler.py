@@ -347,14 +347,15 @@ class _KernelCompiler:
         masks = _find_trailing_predicates(form)
         if opcode.kind is OpKind.ASYNC_COPY and len(found) > 1:
             (shared_place, shared), (global_place, source) = found[0], found[1]
-            return (
-                self._build_access(
-                    row, form, global_place, source, AddressSpace.GLOBAL, OpKind.LOAD, masks, (), ()
-                ),
-                self._build_access(
-                    row, form, shared_place, shared, AddressSpace.SHARED, OpKind.STORE, (), (), ()
-                ),
+            store = self._build_access(
+                row, form, shared_place, shared, AddressSpace.SHARED, OpKind.STORE, (), (), ()
             )
+            if _reads_nothing(form):
+                return (store,)
+            load = self._build_access(
+                row, form, global_place, source, AddressSpace.GLOBAL, OpKind.LOAD, masks, (), ()
+            )
+            return (load, store)
         space = opcode.space or AddressSpace.GLOBAL
         if opcode.kind is OpKind.BULK_COPY:
             return (self._build_bulk_access(row, form, space, masks, results),)
@@ -576,6 +577,12 @@ def _find_trailing_predicates(form: InstructionForm) -> tuple[Guard, ...]:
     if len(form.operands) > 1 and isinstance(last, Predicate) and last.index is not None:
         return ((find_predicate_unit(last), last.is_negated),)
     return ()
+
+
+def _reads_nothing(form: InstructionForm) -> bool:
+    """Return whether the predicate after the address is never true: `LDGSTS [R1], [R2.64], !PT` writes zeros."""
+    last = form.operands[-1] if form.operands else None
+    return isinstance(last, Predicate) and last.index is None and last.is_negated
 
 
 def _find_barrier_operands(form: InstructionForm) -> list[tuple[int | None, int | None]]:

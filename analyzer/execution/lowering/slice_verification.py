@@ -34,7 +34,7 @@ from analyzer.execution.lowering.step import ConstantRead
 from analyzer.execution.lowering.worklist import Worklist
 from analyzer.ir.module import InstructionForm, Kernel
 from analyzer.ir.opcode import AddressSpace, Semantics
-from analyzer.ir.operand import Predicate, Register, UnparsedOperand
+from analyzer.ir.operand import Immediate, Predicate, Register, UnparsedOperand
 from analyzer.isa.register_operands import (
     BARRIER_RESULT_WORD,
     N_REGISTER_UNITS,
@@ -45,6 +45,8 @@ from analyzer.isa.register_operands import (
 
 _ALL_UNITS = tuple(range(N_REGISTER_UNITS))
 _MAX_RESULT_WORDS = 4  # that an unknown instruction may write from a register on
+_AND_TABLE = 0xC0  # of LOP3: first and second operand
+_WORD = 0xFFFFFFFF
 
 
 class SliceGaps(Struct, frozen=True):
@@ -83,16 +85,27 @@ def _drop_merged_reads(effect: _Effect, kernel: Kernel) -> _Effect:
     """Leave out what an instruction only carries along: what nothing has set is never used afterwards.
 
     A PRMT puts a part into a register, so the compiler keeps 16-bit variables (`PRMT R3, RZ, 0x7610, R3`); a
-    P2R saves all predicates, those too that have no value yet.
+    P2R saves all predicates, those too that have no value yet. A LOP3 clears one bit of a register whose bits
+    keep predicates (`LOP3.LUT R252, R252, 0xfffffffe, RZ, 0xc0, !PT`), of which no other may be set yet.
     """
     semantics, masks = kernel.find_opcode(effect.row).semantics, effect.masks
-    if semantics is Semantics.PERMUTE:
+    if semantics is Semantics.PERMUTE or (
+        semantics is Semantics.LOGIC and _clears_one_bit(effect.row, kernel)
+    ):
         reads = masks.required_reads & ~masks.writes
     elif semantics is Semantics.PREDICATES_TO_WORD:
         reads = 0
     else:
         return effect
     return _Effect(effect.row, StorageMasks(masks.writes, masks.kills, masks.reads, reads, masks.guard))
+
+
+def _clears_one_bit(row: int, kernel: Kernel) -> bool:
+    """True for `LOP3.LUT R1, R1, 0xfffffffe, RZ, 0xc0, !PT` with any one bit missing in the mask."""
+    values = [one.value for one in kernel.decode_form(row).operands if isinstance(one, Immediate)]
+    if len(values) < 2 or values[1] != _AND_TABLE or not isinstance(values[0], int):
+        return False
+    return (~values[0] & _WORD).bit_count() == 1
 
 
 def _solve_liveness(effects: list[list[_Effect]], successors: list[list[int]]) -> list[int]:

@@ -1,7 +1,8 @@
 """A PTX module as its statements: what the grammar reads, before it is lowered to instructions of a target.
 
 Names keep their `%` and are unique in a function: a register declared again in an inner scope, as inline
-assembly does (`{ .reg .b32 t; … }`), gets a suffix, so a scope leaves no other trace.
+assembly does (`{ .reg .b32 t; … }`), gets a suffix, so a scope leaves no other trace: `t`, `t$1`. A label of
+an inner scope always gets one, because the function may have a label of this name further down.
 
     @!%p1 ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%rd3+16];
     PtxInstruction("ld", ("global", "v4", "b32"), guard=PtxGuard("%p1", True),
@@ -18,12 +19,16 @@ class PtxRegister(Struct, frozen=True):
 
     name: str
     is_negated: bool = False  # `!%p1` as an operand
+    is_minus: bool = False  # `-%r1`, which only video instructions allow
+    part: str = ""  # `b0`, `h1`: a byte or half of it, as video instructions select them
 
 
 class PtxSymbol(Struct, frozen=True):
-    """The name of a variable, parameter, function or label."""
+    """The name of a variable, parameter, function or label; with an offset, `sym+8`, an address."""
 
     name: str
+    offset: int = 0
+    is_generic: bool = False  # `generic(sym)`: its address in the generic space
 
 
 class PtxImmediate(Struct, frozen=True):
@@ -38,6 +43,7 @@ class PtxAddress(Struct, frozen=True):
     base: "PtxRegister | PtxSymbol | None"  # None: the offset is the address
     offset: int = 0
     coordinates: "tuple[PtxOperand, ...]" = ()
+    sampler: "PtxRegister | PtxSymbol | None" = None  # `[texture, sampler, {%f1, %f2}]`
 
 
 class PtxVector(Struct, frozen=True):
@@ -90,6 +96,14 @@ class PtxBranchTargets(Struct, frozen=True):
     targets: tuple[str, ...]
 
 
+class PtxReference(Struct, frozen=True):
+    """An address in an initializer: of a symbol, or the byte of it that `0xFF00(sym)` selects."""
+
+    position_bytes: int
+    symbol: PtxSymbol
+    mask: int | None = None
+
+
 PtxStatement = PtxInstruction | PtxLabel | PtxBranchTargets
 
 
@@ -104,8 +118,10 @@ class PtxVariable(Struct, frozen=True, kw_only=True):
     alignment_bytes: int
     is_pointer: bool = False  # `.ptr`
     pointer_space: str = ""  # `global`, as `.ptr .global` says
+    pointer_alignment_bytes: int = 0  # of what it points to, 0 where it is not said
     is_extern: bool = False
-    initial: bytes | None = None  # of a constant or global variable with an initializer of numbers
+    initial: bytes | None = None  # what an initializer says; bytes after it, and those of addresses, are 0
+    references: tuple[PtxReference, ...] = ()  # addresses in the initializer
 
 
 class PtxFunction(Struct, frozen=True, kw_only=True):
@@ -116,7 +132,7 @@ class PtxFunction(Struct, frozen=True, kw_only=True):
     is_declaration: bool  # without a body
     parameters: tuple[PtxVariable, ...]
     results: tuple[PtxVariable, ...]  # of a device function
-    register_types: dict[str, str]  # name of each register to its type: `pred`, `b32`, `f64`
+    register_types: dict[str, str]  # each register that a statement names, to its type: `pred`, `b32`, `f64`
     variables: tuple[PtxVariable, ...]  # declared inside, shared and local ones
     statements: tuple[PtxStatement, ...]
     line: int
@@ -125,6 +141,8 @@ class PtxFunction(Struct, frozen=True, kw_only=True):
     min_ctas_per_sm: int | None = None  # `.minnctapersm`
     max_registers: int | None = None  # `.maxnreg`
     cluster_size: tuple[int, ...] = ()  # `.reqnctapercluster`, or `.explicitcluster` without one: empty
+    linkage: str = ""  # `visible`, `extern`, `weak`
+    prototypes: "tuple[PtxFunction, ...]" = ()  # `.callprototype`s, by label
 
 
 class PtxModule(Struct, frozen=True, kw_only=True):
@@ -135,3 +153,5 @@ class PtxModule(Struct, frozen=True, kw_only=True):
     address_bits: int
     variables: tuple[PtxVariable, ...]
     functions: tuple[PtxFunction, ...]
+    target_options: tuple[str, ...] = ()  # `debug`, `texmode_independent`
+    aliases: tuple[tuple[str, str], ...] = ()  # `.alias f, g;`: f is another name of g

@@ -35,7 +35,11 @@ from analyzer.execution.lowering.semantics.integer_compare import (
     compile_predicates_to_word,
     compile_word_to_predicates,
 )
-from analyzer.execution.lowering.semantics.integer_multiply import compile_dot_product, compile_multiply_add
+from analyzer.execution.lowering.semantics.integer_multiply import (
+    compile_divide,
+    compile_dot_product,
+    compile_multiply_add,
+)
 from analyzer.execution.lowering.semantics.min_max import (
     compile_absolute,
     compile_add_min_max,
@@ -84,6 +88,7 @@ STEP_COMPILERS: dict[Semantics, Callable[[InstructionForm], Step]] = {
     Semantics.INT_ADD: compile_integer_add,
     Semantics.INT_MAD: compile_multiply_add,
     Semantics.INT_DOT: compile_dot_product,
+    Semantics.INT_DIVIDE: compile_divide,
     Semantics.INT_SHIFT_ADD: compile_shift_add,
     Semantics.INT_SCALED_ADD: compile_scaled_add,
     Semantics.INT_MIN_MAX: compile_min_max,

@@ -213,3 +213,32 @@ def compile_dot_product(form: InstructionForm) -> Step:
         return (total,)
 
     return make_step(apply, [a, b, c], [result])
+
+
+def compile_divide(form: InstructionForm) -> Step:
+    """Compile VIRTDIV: quotient (DIV) or remainder (REM) of 64-bit integers, rounded to zero.
+
+    By zero the quotient is all ones and the remainder the dividend, as ptxas's routines give them.
+    """
+    parser = OperandParser(form)
+    gives_rest = parser.take_choice({"REM": True, "DIV": False})
+    is_signed = parser.take_choice({"S64": True, "U64": False})
+    results = parser.take_results(2)
+    a, b = parser.take_plain_pair(), parser.take_plain_pair()
+    parser.expect_end()
+
+    def apply(x: Value, y: Value) -> tuple[Value, ...]:
+        is_negative = np.zeros((1, 1), dtype=np.bool_)
+        flips = is_negative
+        if is_signed:
+            is_negative, flips = x.view(np.int64) < 0, y.view(np.int64) < 0
+            x, y = np.where(is_negative, np.negative(x), x), np.where(flips, np.negative(y), y)
+        is_zero = y == 0
+        quotient = x // np.where(is_zero, np.uint64(1), y)
+        rest = x - quotient * y
+        if gives_rest:
+            return split_pair(np.where(is_negative, np.negative(rest), rest))
+        signed = np.where(is_negative ^ flips, np.negative(quotient), quotient)
+        return split_pair(np.where(is_zero, np.uint64(0xFFFFFFFFFFFFFFFF), signed))
+
+    return make_step(apply, [a, b], results)

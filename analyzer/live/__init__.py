@@ -1,0 +1,1 @@
+"""Kernels of a running program: analyzed as Triton compiled them, and their launches recorded."""

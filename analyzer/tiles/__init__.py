@@ -1,0 +1,1 @@
+"""Triton IR evaluated at tile level: what each program of a launch does, and classes of equal programs."""

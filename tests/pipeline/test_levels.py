@@ -1,0 +1,95 @@
+"""`analyze --levels`: Triton IR, PTX and SASS of one launch do the same work, or say where they differ."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from analyzer.cli.app import app
+
+LEVELS = Path(__file__).parents[2] / "traces" / "levels"
+EXACT = ("mma_fma", "global_loaded_bytes", "global_stored_bytes", "xu_operations")
+# Ragged edges: no size is a multiple of the tile.
+PRODUCT = "m=1000 n=1104 k=528 a_stride=528 b_stride=1104 c_stride=1104"
+LAUNCHES = {
+    "sm_80/matmul": ("144", PRODUCT),
+    "sm_90/matmul": ("144", PRODUCT),
+    "sm_100/matmul": ("144", PRODUCT),
+    "sm_90/matmul_unaligned": ("144", "m=1000 n=1100 k=521 a_stride=521 b_stride=1101 c_stride=1101"),
+    "sm_90/flash_attention": ("8,4", "length=1000 stride=128 head_stride=128000 log2_scale=0.1"),
+    "sm_90/softmax": ("100", "columns=1000 x_stride=1000 out_stride=1000"),
+}
+
+
+def run_levels(path: Path, grid: str, arguments: str, *more: str) -> dict[str, Any]:
+    """Return the first kernel of the report of `analyze --levels`."""
+    options = [part for one in arguments.split() for part in ("--arg", one)]
+    command = ["analyze", str(path), "--grid", grid, *options, "--levels", "--format", "json", *more]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    kernel: dict[str, Any] = json.loads(result.stdout)["kernels"][0]
+    return kernel
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_levels_do_the_same_work(name: str) -> None:
+    kernel = run_levels(LEVELS / f"{name}.cubin", *LAUNCHES[name])
+    levels = kernel["levels"]
+    assert [level["level"] for level in levels] == ["ttgir", "ptx", "sass"]
+    for quantity in EXACT:
+        amounts = {level[quantity] for level in levels}
+        assert len(amounts) == 1, (quantity, amounts)
+
+
+def test_amounts_are_those_of_the_closed_forms() -> None:
+    """Products count whole tiles; stores, and loads of each tile, end where the matrices end."""
+    kernel = run_levels(LEVELS / "sm_90/matmul.cubin", *LAUNCHES["sm_90/matmul"])
+    for level in kernel["levels"]:
+        assert level["mma_fma"] == 144 * 17 * 128 * 64 * 32
+        assert level["global_stored_bytes"] == 2 * 1000 * 1104
+        assert level["global_loaded_bytes"] == 2 * 144 * 528 * (128 + 64)
+
+
+def test_a_difference_has_its_lines() -> None:
+    kernel = run_levels(LEVELS / "sm_90/softmax.cubin", *LAUNCHES["sm_90/softmax"])
+    found = [each for each in kernel["level_differences"] if each["quantity"] == "barriers"]
+    assert found, "Triton adds barriers below TTGIR: this compilation no longer shows a difference"
+    for each in found:
+        assert each["upper_amount"] != each["lower_amount"]
+        assert each["places"]
+        assert all("kernels.py:" in place["source"] for place in each["places"])
+
+
+def test_ptx_compares_with_the_code_that_ptxas_makes_of_it() -> None:
+    kernel = run_levels(LEVELS / "sm_90/softmax.ptx", *LAUNCHES["sm_90/softmax"])
+    assert [level["level"] for level in kernel["levels"]] == ["ttgir", "ptx", "sass"]
+
+
+def test_a_level_that_does_not_fit_is_left_out_with_a_note(tmp_path: Path) -> None:
+    for suffix in (".cubin", ".json"):
+        shutil.copy(LEVELS / f"sm_90/softmax{suffix}", tmp_path)
+    (tmp_path / "softmax.ptx").write_text((LEVELS / "sm_90/matmul.ptx").read_text())
+    (tmp_path / "softmax.ttgir").write_text("module {\n")
+    kernel = run_levels(tmp_path / "softmax.cubin", *LAUNCHES["sm_90/softmax"])
+    notes = {level["level"]: level["note"] for level in kernel["levels"]}
+    assert notes["ttgir"]
+    assert "no kernel softmax" in notes["ptx"]
+    assert notes["sass"] == ""
+
+
+def test_text_says_what_differs() -> None:
+    command = ["analyze", str(LEVELS / "sm_90/softmax.cubin"), "--grid", "100", "--levels"]
+    options = [part for one in LAUNCHES["sm_90/softmax"][1].split() for part in ("--arg", one)]
+    result = CliRunner().invoke(app, [*command, *options])
+    assert result.exit_code == 0
+    assert "transcendental operations" in result.output
+    assert "kernels.py:" in result.output.partition("levels of the launch")[2]
+
+
+def test_without_a_launch_there_is_nothing_to_compare() -> None:
+    result = CliRunner().invoke(app, ["analyze", str(LEVELS / "sm_90/softmax.cubin"), "--levels"])
+    assert result.exit_code == 0
+    assert "levels: the launch is not known" in result.output
