@@ -59,8 +59,8 @@ def analyze(
 ) -> ExitCode:
     """Counts, bound, CPI stack, loops and predicted time of each kernel in FILE.
 
-    FILE is SASS text of cuobjdump or nvdisasm, a cubin, object or library, a trace, or pasted code with
-    --arch; a folder, such as Triton's cache, stands for its cubins, - for standard input.
+    FILE is SASS text of cuobjdump or nvdisasm, a cubin, object or library, PTX, a trace, or pasted code
+    with --arch; a folder, such as Triton's cache, stands for its kernels, - for standard input.
     """
     from analyzer.pipeline import analyze_programs
 
