@@ -69,8 +69,6 @@ def compute_access_bytes(
     for column in (found.global_bytes, found.shared_bytes, found.local_bytes):
         column[found.is_predicated_off] = 0.0
     known = [_apply_access(access, cfg, profile, found) for access in profile.accesses]
-    for access in profile.accesses:
-        _apply_copied_lines(access, cfg, profile, found)
     is_matrix = cfg.kernel.form_table.make_opcode_mask(_is_shared_matrix_access)[ids]
     min_bytes = np.minimum(costs.shared_bytes[ids], found.shared_bytes)
     matrix_bytes = np.maximum(found.shared_bytes * matrix_share, min_bytes)
@@ -90,17 +88,6 @@ def compute_access_bytes(
 def _with_read_only_arrays(found: AccessBytes) -> AccessBytes:
     make_read_only(*(value for value in astuple(found) if isinstance(value, np.ndarray)))
     return found
-
-
-def _apply_copied_lines(
-    access: MemoryAccess, cfg: Cfg, profile: ExecutionProfile, found: AccessBytes
-) -> None:
-    """Let a copy to shared memory write at least a wavefront for each line that it reads."""
-    is_copy = cfg.kernel.find_opcode(access.row).kind is OpKind.ASYNC_COPY
-    executions = float(profile.block_executions[cfg.block_of[access.row]])
-    if is_copy and executions and access.space in GLOBAL_SPACES and access.wavefronts is not None:
-        written = access.wavefronts * WAVEFRONT_BYTES / executions
-        found.shared_bytes[access.row] = max(found.shared_bytes[access.row], written)
 
 
 def _is_shared_matrix_access(opcode: Opcode) -> bool:

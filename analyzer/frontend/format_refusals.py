@@ -22,7 +22,7 @@ _REFUSALS: Mapping[InputFormat, _Refusal] = MappingProxyType(
     {
         InputFormat.TRITON_IR: _Refusal(
             "this is Triton's intermediate code, not instructions",
-            "take the .cubin or .ptx that lies beside it, or that folder; `warplens tasks` divides its launch",
+            "take the .cubin or .ptx beside it, or that folder; `warplens tasks` divides its launch",
         ),
         InputFormat.TRITON_METADATA: _Refusal(
             "this is Triton's metadata of a kernel, not instructions",

@@ -50,12 +50,12 @@ class LineTable(Struct, frozen=True):
         """Return the row that holds at each address, -1: none. Of several the last is the innermost."""
         return np.searchsorted(self.addresses, addresses, side="right") - 1
 
-    def find_lines(self, addresses: NDArray[np.int64]) -> NDArray[np.int32]:
+    def find_lines(self, addresses: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the line at each address, 0 where none is known."""
         if not len(self.addresses):
-            return np.zeros(len(addresses), np.int32)
+            return np.zeros(len(addresses), np.int64)
         rows = self.find_rows(addresses)
-        return np.where(rows < 0, 0, self.lines[rows]).astype(np.int32)
+        return np.where(rows < 0, 0, self.lines[rows]).astype(np.int64)
 
 
 def read_line_tables(elf: CubinElf, section_name: str) -> dict[str, LineTable]:

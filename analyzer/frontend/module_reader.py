@@ -20,7 +20,7 @@ from analyzer.frontend.arch_lookup import find_arch_entry, find_compiled_name, s
 from analyzer.frontend.format_refusals import check_readable
 from analyzer.frontend.input_format import HEAD_BYTES, InputFormat, detect_format
 from analyzer.frontend.kernel_metadata import KernelMetadata, add_kernel_metadata
-from analyzer.frontend.ptx_reader import PtxOptions, add_ptx_lines, read_ptx, read_ptx_line_tables
+from analyzer.frontend.ptx_reader import PtxOptions, add_ptx_lines_later, read_ptx
 from analyzer.frontend.resource_usage import read_resource_usage
 from analyzer.frontend.sass_diagnostics import MIN_ARCH, is_unsupported_arch, make_old_arch_error
 from analyzer.frontend.sass_parser import parse_sass
@@ -125,7 +125,7 @@ def read_modules(
     for path in paths:
         try:
             if path in together:
-                module = _add_cubin_info(*together[path])
+                module = _add_sibling_ptx_lines(_add_cubin_info(*together[path]), path)
                 module = replace(module, path=_make_display_path(path))
                 yield path, _finalize_module(module, metadata[path])
             else:
@@ -315,7 +315,7 @@ def _add_cubin_info(module: Module, cubin_info: "CubinInfo") -> Module:
 def _add_sibling_ptx_lines(module: Module, path: str) -> Module:
     """Return the module of a cubin with the lines of the PTX beside it, if it lies there."""
     sibling = _find_sibling(path, _PTX_SUFFIX)
-    return module if sibling is None else add_ptx_lines(module, read_ptx_line_tables(path), str(sibling))
+    return module if sibling is None else add_ptx_lines_later(module, path, str(sibling))
 
 
 def _check_cubin_arch(display_path: str, path: str) -> None:

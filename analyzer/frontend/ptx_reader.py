@@ -6,7 +6,9 @@ where the cubin has no source lines, and beside them where it has.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache, partial
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -22,6 +24,7 @@ from analyzer.frontend.ptx_assembler import (
 from analyzer.frontend.ptx_pieces import choose_ptx_modules, split_ptx_modules
 from analyzer.frontend.ptx_targets import choose_targets, describe_target, find_ptx_target
 from analyzer.hardware.gpu_selection import find_gpus
+from analyzer.ir.arrays import IntArray
 from analyzer.ir.module import Kernel, Module, SourceFormat, SourceLine
 from analyzer.text.errors import InputError
 from analyzer.text.source import Diagnostic, Severity
@@ -156,6 +159,20 @@ def add_ptx_lines(module: Module, tables: dict[str, LineTable], ptx_path: str) -
         _add_kernel_lines(kernel, tables[kernel.name], ptx_path) if kernel.name in tables else kernel
         for kernel in module.kernels
     )
+    return replace(module, kernels=kernels)
+
+
+def add_ptx_lines_later(module: Module, cubin_path: str, ptx_path: str) -> Module:
+    """Return the module of a cubin with the lines of PTX; they are read when asked for, if it has others."""
+    if any(kernel.source_line_ids is None for kernel in module.kernels):
+        return add_ptx_lines(module, read_ptx_line_tables(cubin_path), ptx_path)
+    read_tables = cache(partial(read_ptx_line_tables, cubin_path))
+
+    def read_lines(kernel: Kernel) -> IntArray:
+        table = read_tables().get(kernel.name)
+        return np.zeros(len(kernel), np.int64) if table is None else table.find_lines(kernel.addresses)
+
+    kernels = tuple(replace(one, read_ptx_lines=partial(read_lines, one)) for one in module.kernels)
     return replace(module, kernels=kernels)
 
 

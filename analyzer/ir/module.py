@@ -239,9 +239,9 @@ class Kernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     branch_targets: tuple[tuple[int, tuple[int, ...]], ...] = ()  # (address of indirect branch, targets)
     source_line_ids: IdArray | None = None  # [n], into `source_lines`; -1 if unknown
     source_lines: tuple[SourceLine, ...] = ()
-    ptx_lines: IntArray | None = (
-        None  # [n], line of the PTX where it is at hand and not the source; 0 unknown
-    )
+    ptx_lines: IntArray | None = None  # [n], line of the PTX beside the source; 0 unknown
+    # Returns the same, for a cubin with PTX beside it: a line table that nobody looks at is not read.
+    read_ptx_lines: Callable[[], IntArray] | None = None
     is_entry: bool = True  # False for a device function
     is_excerpt: bool = False  # a part of a function, such as a loop pasted from a listing
     # From the binary or files beside the dump; None if nothing says.
@@ -284,7 +284,12 @@ class Kernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     def find_ptx_line(self, index: int) -> int | None:
         """Return the line of the PTX beside the source that row `index` was made from, None if unknown."""
-        return None if self.ptx_lines is None else int(self.ptx_lines[index]) or None
+        lines = self._known_ptx_lines
+        return None if lines is None else int(lines[index]) or None
+
+    @cached_property
+    def _known_ptx_lines(self) -> IntArray | None:
+        return self.ptx_lines if self.read_ptx_lines is None else self.read_ptx_lines()
 
     def find_source_place(self, index: int) -> str:
         """Return the source line of row `index` with the whole path of its file, "" if unknown."""

@@ -30,8 +30,8 @@ from analyzer.tiles.footprint import DistinctBytes
 from analyzer.tiles.work import Quantity, count_bits
 
 NAME = "roofs"
-# Of 151 Triton launches of traces/h100, every fourth, those over 50 us take 1.2 times their roofs (median), and
-# 80 in 100 take 1.06 to 2.0 times; shorter ones a few microseconds more.
+# Of 151 Triton launches of traces/h100, every fourth, those over 50 us take 1.2 times their roofs (median),
+# 80 in 100 of them 1.06 to 2.0 times; shorter ones a few microseconds more.
 _HIGH_OVER_TIME = 2.0
 _HIGH_ADDED_US = 5.0
 _MAX_CTAS = 32

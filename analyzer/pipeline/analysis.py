@@ -85,8 +85,8 @@ def analyze_programs(
     gpus = find_gpus(gpu)
     chosen = list(zip(programs, choose_kernels(programs, options), strict=True))
     tasks = [
-        KernelTask(kernel, own or find_typical_gpus(kernel.kernel.arch), index, _find_folder(program))
-        for index, (program, kernels) in enumerate(chosen)
+        KernelTask(kernel, own or find_typical_gpus(kernel.kernel.arch), _find_folder(program))
+        for program, kernels in chosen
         for kernel, own in _assign_gpus(kernels, gpus)
     ]
     done = KernelTaskRunner(tasks, options, progress).run()

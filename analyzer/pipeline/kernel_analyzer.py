@@ -19,11 +19,9 @@ from analyzer.hardware.gpu import Gpu
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.ir.module import Kernel
 from analyzer.models.loop_bounds import compute_loop_bounds
-from analyzer.models.model_result import ModelResult
-from analyzer.models.portability import is_native
-from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
+from analyzer.pipeline.gpu_binding import CountedLaunch
 from analyzer.pipeline.loaded_program import LoadedKernel
-from analyzer.pipeline.model_runs import run_models
+from analyzer.pipeline.model_runs import run_on_gpu
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.unknown_ranges import UnknownRange, find_unknown_range
 from analyzer.report.kernel_analysis import GpuResult, KernelAnalysis
@@ -186,21 +184,8 @@ class KernelAnalyzer:
         """Return one result for each model, or one refusal if the kernel does not run on the GPU."""
         self.steps.begin(f"{demangle(counted.loaded.name)} on {gpu.name}")
         costs = self._find_costs(gpu, counted.loaded.kernel)
-        model_input = bind_to_gpu(counted, gpu, costs)
-        found: list[ModelResult | None] = [None]
-        if not isinstance(model_input, Refusal):
-            widen = None if unknown_range is None else partial(unknown_range.widen, gpu=gpu, costs=costs)
-            found = list(run_models(model_input, counted.launch, self.options, widen))
-        return tuple(
-            GpuResult(
-                gpu=gpu.key,
-                gpu_name=gpu.name,
-                transferred=not is_native(counted.loaded.kernel, gpu),
-                refusal_reason=model_input.reason if isinstance(model_input, Refusal) else "",
-                result=result,
-            )
-            for result in found
-        )
+        widen = None if unknown_range is None else partial(unknown_range.widen, gpu=gpu, costs=costs)
+        return run_on_gpu(counted, gpu, costs, self.options, widen)
 
     def _find_costs(self, gpu: Gpu, kernel: Kernel) -> OpcodeCosts | None:
         if gpu.arch is not None and gpu.key not in self._costs_by_gpu:

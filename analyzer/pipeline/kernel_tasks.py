@@ -29,7 +29,6 @@ class KernelTask(msgspec.Struct, frozen=True, eq=False):
 
     loaded: LoadedKernel
     gpus: tuple[Gpu, ...]
-    input_index: int  # position of its input among all inputs
     input_folder: Path | None = None  # None for standard input
 
 

@@ -2,12 +2,44 @@
 
 from collections.abc import Callable, Iterator
 
+from analyzer.demand.opcode_costs import OpcodeCosts
+from analyzer.hardware.gpu import Gpu
 from analyzer.ir.launch import Launch
 from analyzer.models.calibration import apply_to_kernel
 from analyzer.models.interface import ModelInput
 from analyzer.models.model_result import ModelResult
+from analyzer.models.portability import is_native
 from analyzer.models.registry import choose_comparison_model, choose_default_model, find_model
+from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
 from analyzer.pipeline.options import Options
+from analyzer.report.kernel_analysis import GpuResult
+
+
+def run_on_gpu(
+    counted: CountedLaunch,
+    gpu: Gpu,
+    costs: OpcodeCosts | None,
+    options: Options,
+    widen: Callable[[ModelResult], ModelResult] | None,
+) -> tuple[GpuResult, ...]:
+    """Return one result for each model, or one refusal if the kernel does not run on the GPU.
+
+    widen: as of `run_models`.
+    """
+    model_input = bind_to_gpu(counted, gpu, costs)
+    found: list[ModelResult | None] = [None]
+    if not isinstance(model_input, Refusal):
+        found = list(run_models(model_input, counted.launch, options, widen))
+    return tuple(
+        GpuResult(
+            gpu=gpu.key,
+            gpu_name=gpu.name,
+            transferred=not is_native(counted.loaded.kernel, gpu),
+            refusal_reason=model_input.reason if isinstance(model_input, Refusal) else "",
+            result=result,
+        )
+        for result in found
+    )
 
 
 def run_models(

@@ -11,8 +11,11 @@ _MAX_PLACES = 8
 # be one: the lines show where.
 _USUAL_REASONS = {
     (LevelName.TTGIR, "mma_fma"): "products that the code below makes of other operations, or pads",
-    (LevelName.TTGIR, "global_loaded_bytes"): "elements that several threads hold are loaded by each of them",
-    (LevelName.TTGIR, "global_stored_bytes"): "elements that several threads hold are stored by one of them",
+    (
+        LevelName.TTGIR,
+        "global_loaded_bytes",
+    ): "the compiler moves loads to where they are used, or a box hangs over the edge of its tensor",
+    (LevelName.TTGIR, "global_stored_bytes"): "a box hangs over the edge of its tensor",
     (
         LevelName.TTGIR,
         "shared_bytes",
@@ -21,7 +24,7 @@ _USUAL_REASONS = {
     (
         LevelName.TTGIR,
         "xu_operations",
-    ): "functions made of others, or elements that several threads hold",
+    ): "functions made of others, some with several ways through them",
     (LevelName.PTX, "mma_fma"): "ptxas leaves out products without use",
     (LevelName.PTX, "global_loaded_bytes"): "ptxas leaves out loads without use, or speculates some",
     (LevelName.PTX, "global_stored_bytes"): "ptxas joins or leaves out stores",

@@ -161,7 +161,10 @@ class TileEvaluator:
 
     def _run_step(self, step: Step, weight: IntArray) -> None:
         operands = [self._values[each] for each in step.operands]
-        value = EVALUATIONS[step.operation.name](self.facts, step.operation, operands)
+        try:
+            value = EVALUATIONS[step.operation.name](self.facts, step.operation, operands)
+        except (ValueError, IndexError, OverflowError):  # code that no compiler printed: shapes do not fit
+            value = Unknown(f"line {step.operation.line} gives no value")
         self._assign(step.results[0], value, weight)
 
     def _assign(self, number: int, value: TileValue, weight: IntArray) -> None:

@@ -159,6 +159,7 @@ def materialize(a: TileInteger) -> NDArray[np.int64]:
     ndim = 1 + len(a.shape)
     ramps = []
     for axis, stride in a.strides:
+        check_size((a.shape[axis],))
         along = [1] * ndim
         along[axis + 1] = a.shape[axis]
         ramps.append((align(stride, ndim), np.arange(a.shape[axis], dtype=np.int64).reshape(along)))
@@ -232,6 +233,7 @@ def _align_flag(flag: BoolArray, ndim: int) -> BoolArray:
 def _expand_interval(interval: tuple[int, IntArray, IntArray], shape: Shape) -> BoolArray:
     axis, first, end = interval
     ndim = 1 + len(shape)
+    check_size((shape[axis],))
     along = [1] * ndim
     along[axis + 1] = shape[axis]
     places = np.arange(shape[axis], dtype=np.int64).reshape(along)

@@ -1,12 +1,17 @@
 """Control flow at tile level: small kernels in Triton IR, with what each of their programs does."""
 
+import re
+from contextlib import suppress
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paths import TRACES
 
 from analyzer.frontend.triton.parser import parse_triton_ir
 from analyzer.ir.launch import Argument, Buffer, Dim3
+from analyzer.text.errors import WarplensError
 from analyzer.tiles.decomposition import TaskDecomposition, decompose_launch
 from analyzer.tiles.work import Quantity
 
@@ -218,3 +223,16 @@ def test_long_loop_whose_trips_are_alike_takes_one_run() -> None:
     }}"""
     tasks = decompose(body, 100_000, n=2_000_000_000)
     assert tasks.total[Quantity.BYTES_LOADED] == 100_000 * 2_000_000_000 * LOADED_BYTES
+
+
+@given(st.integers(0, 400), st.sampled_from(("0", "3", "-1", "64", "4294967296", "1099511627776")))
+@settings(max_examples=25, deadline=None)
+def test_changed_numbers_are_evaluated_or_refused(place: int, number: str) -> None:
+    text = (TRACES / "levels" / "sm_90" / "softmax.ttgir").read_text()
+    numbers = list(re.finditer(r"\d+", text))
+    chosen = numbers[place % len(numbers)]
+    changed = text[: chosen.start()] + number + text[chosen.end() :]
+    with suppress(WarplensError):
+        module, _ = parse_triton_ir(changed, "softmax.ttgir")
+        tasks = decompose_launch(module, Dim3(3), [Argument("columns", 7)])
+        assert sum(each.count for each in tasks.classes) == 3

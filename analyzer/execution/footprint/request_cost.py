@@ -28,8 +28,8 @@ the L1 on RTX 2080 Ti and TITAN RTX (AutoTuningAssociation/benchmark_hub @ 8eeb9
 17 %, and do not follow the number of lines.
 
 A copy to shared memory (LDGSTS) writes what each line brings by itself: it takes at least a wavefront for
-each line that it reads. Nsight Compute counts so on an H100 (traces/h100: 8 wavefronts for 8 rows of 64 bytes,
-4 for 4 of 128); a product whose tiles have such rows takes as long as all its wavefronts together
+each line that it reads. Nsight Compute counts so on an H100 (traces/h100: 8 wavefronts for 8 rows of 64
+bytes, 4 for 4 of 128); a product whose tiles have such rows takes as long as all its wavefronts together
 (128x128x32).
 """
 

@@ -580,7 +580,7 @@ def _find_trailing_predicates(form: InstructionForm) -> tuple[Guard, ...]:
 
 
 def _reads_nothing(form: InstructionForm) -> bool:
-    """Return whether the predicate after the address is never true: `LDGSTS [R1], [R2.64], !PT` writes zeros."""
+    """Return whether the predicate after the address is false: `LDGSTS [R1], [R2.64], !PT` writes zeros."""
     last = form.operands[-1] if form.operands else None
     return isinstance(last, Predicate) and last.index is None and last.is_negated
 
