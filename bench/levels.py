@@ -164,7 +164,7 @@ _REASONS = {
     "state_passing": "reads lengths (zeros here) that Triton IR does not take from arrays",
     "combined_routing": "ptxas drops loads without use",
     "blockwise_fp8_gemm": "ptxas drops half of the loads of one line (blockwise_quantization.py:97)",
-    "chunk_gla_bwd_kernel_dA": "blocks above the diagonal, 3/8 of all, whose results are masked, are not computed",
+    "chunk_gla_bwd_kernel_dA": "blocks above the diagonal, 3/8 of all, are masked and not computed",
 }
 
 
