@@ -161,7 +161,10 @@ _REASONS = {
     "attn_fwd_tma": "copies through tensor descriptors: the box is in memory, known to Triton IR alone",
     "unified_attention": "reads lengths (zeros here) that Triton IR does not take from arrays",
     "chunk_scan_fwd": "reads lengths (zeros here) that Triton IR does not take from arrays",
+    "state_passing": "reads lengths (zeros here) that Triton IR does not take from arrays",
     "combined_routing": "ptxas drops loads without use",
+    "blockwise_fp8_gemm": "ptxas drops half of the loads of one line (blockwise_quantization.py:97)",
+    "chunk_gla_bwd_kernel_dA": "blocks above the diagonal, 3/8 of all, are masked and not computed",
 }
 
 
