@@ -22,11 +22,12 @@ from analyzer.demand.tcgen05_tiles import find_tile_extents, is_tcgen05_mma
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.arrays import BoolArray
-from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, SHARED_SPACES, Opcode, OpKind
+from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, SHARED_SPACES, Opcode, OpKind, Semantics
 from analyzer.ir.scheduling import WARP_SIZE, SchedClass
 
 Amounts = NDArray[np.float64]
 _FLOAT_KINDS = frozenset((OpKind.FLOAT, OpKind.HALF, OpKind.DOUBLE))
+_BULK_STORES = frozenset((Semantics.BULK_STORE, Semantics.BULK_REDUCTION))
 _INTEGER_TO_FLOAT = frozenset(("I2F", "UI2F"))
 
 
@@ -96,6 +97,28 @@ def measure_instruction_work(
         warps_per_cta = profile.n_warps / grid.count
     found[Work.BARRIERS] = np.where(select(_is_cta_barrier), executions / max(1.0, warps_per_cta), 0.0)
     return found
+
+
+def find_unmeasured_work(cfg: Cfg, profile: ExecutionProfile) -> frozenset[Work]:
+    """Return which bytes are not all counted: the boxes of tensor copies that were executed are not known.
+
+    A box stands in its tensor map, which may lie in memory that nobody gave.
+    """
+    executions, _ = _spread_over_rows(cfg, profile)
+    kernel = cfg.kernel
+    is_copy = kernel.form_table.make_opcode_mask(_is_bulk_copy)[kernel.opcode_ids[: len(executions)]]
+    measured = {access.row for access in profile.accesses if access.bytes}
+    rows = [row for row in np.flatnonzero(is_copy & (executions > 0)).tolist() if row not in measured]
+    return frozenset(
+        Work.GLOBAL_STORED_BYTES
+        if kernel.find_opcode(row).semantics in _BULK_STORES
+        else Work.GLOBAL_LOADED_BYTES
+        for row in rows
+    )
+
+
+def _is_bulk_copy(opcode: Opcode) -> bool:
+    return opcode.kind is OpKind.BULK_COPY and opcode.space in GLOBAL_SPACES
 
 
 def _spread_over_rows(cfg: Cfg, profile: ExecutionProfile) -> tuple[Amounts, Amounts]:

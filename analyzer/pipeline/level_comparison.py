@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
-from analyzer.demand.launch_work import Amounts, measure_instruction_work
+from analyzer.demand.launch_work import Amounts, find_unmeasured_work, measure_instruction_work
 from analyzer.demand.register_count import add_register_count
 from analyzer.execution.machine.prepared_launch import PreparedLaunch
 from analyzer.execution.mbarriers.pipeline_search import find_mbarrier_pipelines
@@ -28,6 +28,9 @@ from analyzer.text.errors import WarplensError
 _CODE_SUFFIXES = (".cubin", ".sass")
 _PTX_SUFFIX, _TRITON_SUFFIX = ".ptx", ".ttgir"
 _NO_PLACE = ""
+_UNKNOWN_BOXES = (
+    "boxes of tensor copies are not known, and so not their bytes: give the tensor map with --arg"
+)
 
 
 def compare_levels(counted: CountedLaunch) -> tuple[LevelWork, ...]:
@@ -115,8 +118,13 @@ def _measure_code(
     lines: dict[str, Amounts] = {}
     for row in np.flatnonzero(work.any(axis=0)).tolist():
         _add(lines, _name_place(kernel.find_source_line(row)), work[:, row])
-    totals = tuple(round(float(total)) for total in work.sum(axis=1))
-    return _make_level(level, loaded.input_path, totals, lines, profile.assumptions)
+    unmeasured = find_unmeasured_work(loaded.cfg, profile)
+    totals = tuple(
+        None if quantity in unmeasured else round(float(total))
+        for quantity, total in zip(LINE_WORK, work.sum(axis=1), strict=True)
+    )
+    assumptions = (*profile.assumptions, *([_UNKNOWN_BOXES] if unmeasured else []))
+    return _make_level(level, loaded.input_path, totals, lines, assumptions)
 
 
 def find_matrix_descriptors(
@@ -148,7 +156,7 @@ def _add(lines: dict[str, Amounts], place: str, amounts: Amounts) -> None:
 def _make_level(
     level: LevelName,
     path: str,
-    totals: tuple[int, ...],
+    totals: tuple[int | None, ...],
     lines: Mapping[str, Amounts],
     assumptions: tuple[str, ...],
 ) -> LevelWork:

@@ -37,9 +37,14 @@ def make_level_table(kernel: KernelReport) -> RenderableType:
             Text("  nothing to compare with: NAME.ttgir and NAME.ptx are looked for beside the input")
         )
     elif not kernel.level_differences:
-        parts.append(Text("  all levels agree"))
+        parts.append(Text("  all levels agree where all are known"))
     parts += [Text(f"  {each.level}: {escape_controls(each.note)}") for each in kernel.levels if each.note]
     parts += [_describe(each) for each in kernel.level_differences]
+    parts += [
+        Text(f"  {each.level}: {escape_controls(assumption)}")
+        for each in counted
+        for assumption in each.assumptions
+    ]
     return Group(*parts, Text(""))
 
 
@@ -48,7 +53,7 @@ def _list_files(levels: tuple[LevelEntry, ...]) -> str:
 
 
 def _format(amount: int | None) -> str:
-    return "" if amount is None else f"{amount:,}"
+    return "?" if amount is None else f"{amount:,}"
 
 
 def _describe(difference: LevelDifferenceEntry) -> Text:

@@ -57,22 +57,23 @@ _NAMES = tuple(work.name.lower() for work in LINE_WORK)
 def make_level_differences(levels: Sequence[LevelWork]) -> tuple[LevelDifferenceEntry, ...]:
     """Return what differs between each level and the next one that was counted, with its lines."""
     counted = [each for each in levels if each.totals is not None]
-    return tuple(
-        LevelDifferenceEntry(
-            quantity=name,
-            upper=upper.level.value,
-            lower=lower.level.value,
-            upper_amount=upper.totals[column],
-            lower_amount=lower.totals[column],
-            usual_reason=_USUAL_REASONS[upper.level, name],
-            places=tuple(_find_places(upper, lower, column)),
-        )
-        for upper, lower in pairwise(counted)
-        for column, name in enumerate(_NAMES)
-        if upper.totals is not None
-        and lower.totals is not None
-        and upper.totals[column] != lower.totals[column]
-    )
+    return tuple(found for upper, lower in pairwise(counted) for found in _compare(upper, lower))
+
+
+def _compare(upper: LevelWork, lower: LevelWork) -> Iterator[LevelDifferenceEntry]:
+    """Yield the quantities that both levels know and that differ."""
+    for column, name in enumerate(_NAMES):
+        above, below = (each.totals[column] if each.totals else None for each in (upper, lower))
+        if above is not None and below is not None and above != below:
+            yield LevelDifferenceEntry(
+                quantity=name,
+                upper=upper.level.value,
+                lower=lower.level.value,
+                upper_amount=above,
+                lower_amount=below,
+                usual_reason=_USUAL_REASONS[upper.level, name],
+                places=tuple(_find_places(upper, lower, column)),
+            )
 
 
 def _find_places(upper: LevelWork, lower: LevelWork, column: int) -> Iterator[LevelPlaceEntry]:

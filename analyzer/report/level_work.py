@@ -38,7 +38,8 @@ class LevelWork(Struct, frozen=True, kw_only=True):
 
     level: LevelName
     path: str
-    totals: tuple[int, ...] | None = None  # as `LINE_WORK`; None where the level could not be counted
+    # As `LINE_WORK`, None for what is not known; None where the level could not be counted.
+    totals: tuple[int | None, ...] | None = None
     lines: tuple[LineWork, ...] = ()
     assumptions: tuple[str, ...] = ()
     note: str = ""  # why it could not be counted

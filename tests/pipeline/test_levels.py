@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -51,6 +52,53 @@ def test_amounts_are_those_of_the_closed_forms() -> None:
         assert level["mma_fma"] == 144 * 17 * 128 * 64 * 32
         assert level["global_stored_bytes"] == 2 * 1000 * 1104
         assert level["global_loaded_bytes"] == 2 * 144 * 528 * (128 + 64)
+
+
+def save_arrays(folder: Path, **arrays: list[int]) -> str:
+    """Save arrays of 32-bit integers; return them as arguments."""
+    for name, values in arrays.items():
+        np.save(folder / f"{name}.npy", np.array(values, dtype=np.int32))
+    return " ".join(f"{name}=@{folder / name}.npy" for name in arrays)
+
+
+def test_experts_read_from_arrays_count_alike_at_all_levels(tmp_path: Path) -> None:
+    """Of 100 tokens with two of eight experts each; a block of 32 rows has one expert and is padded."""
+    experts = [flat * 5 % 8 for flat in range(200)]
+    slots: list[int] = []
+    blocks: list[int] = []
+    for expert in range(8):
+        own = [flat for flat in range(200) if experts[flat] == expert]
+        padding = -len(own) % 32
+        slots += own + [200] * padding
+        blocks += [expert] * ((len(own) + padding) // 32)
+    arrays = save_arrays(
+        tmp_path, sorted_slot_ptr=slots, block_expert_ptr=blocks, used_slots_ptr=[len(slots)]
+    )
+    sizes = "n=256 k=192 slots=200 x_stride=192 expert_stride=49152 weight_stride=192 out_stride=256"
+    kernel = run_levels(LEVELS / "sm_90/fused_moe.cubin", str(4 * len(blocks) + 8), f"{sizes} {arrays}")
+    for level in kernel["levels"]:
+        assert level["mma_fma"] == len(blocks) * 4 * 3 * 32 * 64 * 64
+        assert level["global_stored_bytes"] == 2 * 200 * 256
+    assert len({level["global_loaded_bytes"] for level in kernel["levels"]}) == 1
+
+
+def test_groups_of_products_count_alike_at_all_levels(tmp_path: Path) -> None:
+    groups = [(300, 16, 24), (64, 30, 8), (129, 8, 40)]  # m, n / 8, k / 8
+    sizes = save_arrays(tmp_path, sizes_ptr=[size for group in groups for size in group])
+    np.save(tmp_path / "pointers.npy", np.array([1 << 32, 1 << 33, 1 << 34], dtype=np.int64))
+    pointers = " ".join(f"{name}_ptrs=@{tmp_path}/pointers.npy" for name in "abc")
+    kernel = run_levels(LEVELS / "sm_90/grouped_gemm.cubin", "24", f"groups=3 {sizes} {pointers}")
+    tiles = [-(-m // 32) * -(-8 * n // 32) * -(-8 * k // 32) for m, n, k in groups]
+    for level in kernel["levels"]:
+        assert level["mma_fma"] == sum(tiles) * 32**3
+        assert level["global_stored_bytes"] == 2 * sum(m * 8 * n for m, n, _ in groups)
+
+
+def test_bytes_of_boxes_that_nobody_gave_are_not_known() -> None:
+    dump = LEVELS.parent / "triton/sm_90/matmul_tma_persistent.sass"
+    (level,) = run_levels(dump, "16", "m=1024 n=1024 k=512")["levels"]
+    assert level["global_loaded_bytes"] is None
+    assert any("boxes of tensor copies" in assumption for assumption in level["assumptions"])
 
 
 def test_a_difference_has_its_lines() -> None:
