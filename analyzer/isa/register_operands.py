@@ -122,6 +122,12 @@ def _make_operand_layout(opcode: Opcode, kinds: _OperandTypes) -> _OperandLayout
     return _OperandLayout(n_written, tuple(widths), opcode.destination_pattern.startswith("m"))
 
 
+def is_zero_fill(operands: tuple[Operand, ...]) -> bool:
+    """Return whether a copy to shared memory reads nothing: `LDGSTS [R1], [R2.64], !PT` writes zeros."""
+    last = operands[-1] if operands else None
+    return isinstance(last, Predicate) and last.index is None and last.is_negated
+
+
 def is_partial_predicate_write(operands: tuple[Operand, ...]) -> bool:
     """Return whether some of the predicates among the defs of an instruction may keep their values.
 

@@ -12,7 +12,6 @@ from analyzer.execution.footprint.lane_patterns import compress_addresses
 from analyzer.execution.footprint.request_cost import (
     count_atomic_wavefronts,
     count_global_wavefronts,
-    count_lines,
     count_matrix_wavefronts,
     count_same_word_lanes,
     count_sectors,
@@ -131,21 +130,6 @@ def test_passes_of_the_l1_are_those_of_the_definition(data: st.DataObject, width
     assert count_global_wavefronts(*arrays(rows), width).tolist() == [
         slow_global(lanes, width) for lanes in rows
     ]
-
-
-@given(warps(), WIDTHS)
-def test_lines_are_those_of_the_definition(rows: list[Lanes], width: int) -> None:
-    wanted = [
-        len({(a + b) % 2**64 // 128 for a in lanes if a is not None for b in range(width)}) for lanes in rows
-    ]
-    assert count_lines(*arrays(rows), width).tolist() == wanted
-
-
-@pytest.mark.parametrize(("row_bytes", "lines"), [(64, 8), (128, 4), (256, 4)])
-def test_a_copy_of_rows_reads_a_line_for_each(row_bytes: int, lines: int) -> None:
-    lanes_of_a_row, pitch = row_bytes // 16, 8192
-    rows: list[Lanes] = [[lane // lanes_of_a_row * pitch + lane % lanes_of_a_row * 16 for lane in range(32)]]
-    assert count_lines(*arrays(rows), 16).tolist() == [lines]
 
 
 @given(warps(align=8), st.sampled_from([4, 8]))

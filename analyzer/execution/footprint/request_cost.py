@@ -26,11 +26,6 @@ rules, but its phases never merge. Source: 3,928 CLBlast GEMM configurations tha
 the L1 on RTX 2080 Ti and TITAN RTX (AutoTuningAssociation/benchmark_hub @ 8eeb99e, DOI
 10.5281/zenodo.15364124). Their times follow 1 + 2 * wavefronts cycles within 8 %, with merged phases within
 17 %, and do not follow the number of lines.
-
-A copy to shared memory (LDGSTS) writes what each line brings by itself: it takes at least a wavefront for
-each line that it reads. Nsight Compute counts so on an H100 (traces/h100: 8 wavefronts for 8 rows of 64
-bytes, 4 for 4 of 128); a product whose tiles have such rows takes as long as all its wavefronts together
-(128x128x32).
 """
 
 from collections.abc import Callable
@@ -44,7 +39,6 @@ from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 SECTOR_BYTES = 32
 _BANK_BYTES = 4
 _WAVEFRONT_BYTES = 128
-_LINE_BYTES = 128
 _MATRIX_ROW_BYTES = 16  # of an 8x8 matrix of LDSM and STSM
 _MATRIX_ROWS = 8
 
@@ -62,11 +56,6 @@ def count_shared_wavefronts(addresses: ArrayLike, active: ArrayLike, width_bytes
 def count_global_wavefronts(addresses: ArrayLike, active: ArrayLike, width_bytes: int) -> IntArray:
     """Count the wavefronts of a global-memory load through the L1, by the rules of this module."""
     return count_pattern_global_wavefronts(compress_addresses(addresses, active), width_bytes)
-
-
-def count_lines(addresses: ArrayLike, active: ArrayLike, width_bytes: int) -> IntArray:
-    """Count the distinct lines of 128 bytes that active lanes touch."""
-    return count_pattern_lines(compress_addresses(addresses, active), width_bytes)
 
 
 def count_matrix_wavefronts(addresses: ArrayLike, active: ArrayLike, n_matrices: int) -> IntArray:
@@ -114,13 +103,6 @@ def count_pattern_sectors(patterns: LanePatterns, width_bytes: int) -> IntArray:
     """Count as `count_sectors` does, from compressed addresses."""
     return _evaluate_by_residue(
         patterns, SECTOR_BYTES, lambda rows, live: _count_units(rows, live, width_bytes, SECTOR_BYTES)
-    )
-
-
-def count_pattern_lines(patterns: LanePatterns, width_bytes: int) -> IntArray:
-    """Count as `count_lines` does, from compressed addresses."""
-    return _evaluate_by_residue(
-        patterns, _LINE_BYTES, lambda rows, live: _count_units(rows, live, width_bytes, _LINE_BYTES)
     )
 
 

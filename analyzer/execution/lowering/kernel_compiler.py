@@ -68,6 +68,7 @@ from analyzer.isa.register_operands import (
     find_register_unit,
     is_64bit_address,
     is_register_pair,
+    is_zero_fill,
 )
 
 _MAX_MBARRIER_SLICE_GROWTH = 1.02  # by number of instructions
@@ -350,7 +351,7 @@ class _KernelCompiler:
             store = self._build_access(
                 row, form, shared_place, shared, AddressSpace.SHARED, OpKind.STORE, (), (), ()
             )
-            if _reads_nothing(form):
+            if is_zero_fill(form.operands):
                 return (store,)
             load = self._build_access(
                 row, form, global_place, source, AddressSpace.GLOBAL, OpKind.LOAD, masks, (), ()
@@ -577,12 +578,6 @@ def _find_trailing_predicates(form: InstructionForm) -> tuple[Guard, ...]:
     if len(form.operands) > 1 and isinstance(last, Predicate) and last.index is not None:
         return ((find_predicate_unit(last), last.is_negated),)
     return ()
-
-
-def _reads_nothing(form: InstructionForm) -> bool:
-    """Return whether the predicate after the address is false: `LDGSTS [R1], [R2.64], !PT` writes zeros."""
-    last = form.operands[-1] if form.operands else None
-    return isinstance(last, Predicate) and last.index is None and last.is_negated
 
 
 def _find_barrier_operands(form: InstructionForm) -> list[tuple[int | None, int | None]]:

@@ -1,6 +1,5 @@
 """Cost of requests: lanes, sectors, wavefronts; and the bytes that they add to the footprint."""
 
-from collections.abc import Callable
 from functools import lru_cache
 from math import prod
 
@@ -14,7 +13,6 @@ from analyzer.execution.footprint.request_cost import (
     count_matrix_wavefronts,
     count_pattern_constant_passes,
     count_pattern_global_wavefronts,
-    count_pattern_lines,
     count_pattern_same_word_lanes,
     count_pattern_sectors,
     count_pattern_shared_wavefronts,
@@ -24,7 +22,7 @@ from analyzer.execution.machine.access_totals import AccessTotals
 from analyzer.execution.machine.alignment_phases import AlignmentPhase, find_alignment_phases
 from analyzer.execution.machine.request_tables import RequestTable
 from analyzer.ir.arrays import Addresses, BoolArray, FloatArray, IntArray
-from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, SHARED_SPACES, AddressSpace, OpKind
+from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, SHARED_SPACES, AddressSpace
 from analyzer.ir.scheduling import WARP_SIZE
 
 _BANK_ROW_BYTES = 128
@@ -159,7 +157,11 @@ def _add_global_memory_cost(
         tables = [
             compress_addresses(_broadcast_addresses(requests) + shift, requests.active) for shift in moves
         ]
-    passes_of = _find_pass_count(totals.access)
+    passes_of = (
+        count_pattern_same_word_lanes
+        if totals.access.kind in ATOMIC_KINDS
+        else count_pattern_global_wavefronts
+    )
     for patterns, weight in zip(tables, weights.reshape(len(tables), -1), strict=True):
         if totals.access.bulk is not None:
             totals.sectors += float((_count_bulk_sectors(totals.access, patterns) * weight).sum())
@@ -173,13 +175,6 @@ def _add_global_memory_cost(
         passes = passes_of(patterns, totals.access.width_bytes)
         totals.wavefronts += float((passes * weight).sum())
     return unmoved
-
-
-def _find_pass_count(access: LoweredAccess) -> Callable[[LanePatterns, int], IntArray]:
-    """Return what counts the passes of an access to global memory."""
-    if access.kind in ATOMIC_KINDS:
-        return count_pattern_same_word_lanes
-    return count_pattern_lines if access.kind is OpKind.ASYNC_COPY else count_pattern_global_wavefronts
 
 
 def _find_warp_shifts(shift: Addresses, patterns: LanePatterns) -> Addresses | None:

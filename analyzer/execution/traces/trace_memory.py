@@ -6,19 +6,17 @@
 - A generic access is shared if its address is in the shared window that the trace's header names.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
-from numpy.typing import ArrayLike
 
 from analyzer.execution.footprint.footprint import Footprint
 from analyzer.execution.footprint.grid_traffic import RequestedBytes, build_grid_traffic
 from analyzer.execution.footprint.request_cost import (
     count_atomic_wavefronts,
     count_global_wavefronts,
-    count_lines,
     count_matrix_wavefronts,
     count_same_word_lanes,
     count_sectors,
@@ -39,6 +37,7 @@ from analyzer.ir.opcode import (
 )
 from analyzer.ir.scheduling import WARP_SIZE, SchedClass
 from analyzer.ir.trace import LaneArray, Trace, TraceHeader, unpack_lane_masks
+from analyzer.isa.register_operands import is_zero_fill
 
 _MAX_BATCH_ACCESSES = 1 << 15
 _SHARED_WINDOW_BYTES = 1 << 24
@@ -104,9 +103,12 @@ def measure_accesses(
     is_whole = provenance is Provenance.TRACED
     listed: list[MemoryAccess] = []
     for row, sums in sorted(found.items()):
-        listed.append(_build_access(row, sums, scale, provenance, is_whole))
-        if sums.opcode.kind is OpKind.ASYNC_COPY:
-            listed.append(_make_shared_side(listed[-1]))
+        access = _build_access(row, sums, scale, provenance, is_whole)
+        is_copy = sums.opcode.kind is OpKind.ASYNC_COPY
+        if not (is_copy and is_zero_fill(cfg.kernel.decode_form(row).operands)):
+            listed.append(access)
+        if is_copy:
+            listed.append(_make_shared_side(access))
     has_footprint = {
         r: s for r, s in found.items() if is_whole and s.has_addresses and s.opcode.space in GLOBAL_SPACES
     }
@@ -172,17 +174,12 @@ def _measure_requests(
                 )
                 active = active & ~inside
         sectors = count_sectors(addresses, active, width)
-        count_wavefronts = _find_wavefront_count(sums.opcode)
+        count_wavefronts = (
+            count_same_word_lanes if sums.opcode.kind in ATOMIC_KINDS else count_global_wavefronts
+        )
         sums.wavefronts += float(count_wavefronts(addresses, active, width).sum())
         sums.footprint.add(addresses, active, width)
     sums.sectors += int(sectors.sum())
-
-
-def _find_wavefront_count(opcode: Opcode) -> Callable[[ArrayLike, ArrayLike, int], IntArray]:
-    """Return what counts the passes of an access to global memory."""
-    if opcode.kind in ATOMIC_KINDS:
-        return count_same_word_lanes
-    return count_lines if opcode.kind is OpKind.ASYNC_COPY else count_global_wavefronts
 
 
 def _count_shared_wavefronts(opcode: Opcode, addresses: Addresses, active: LaneArray, width: int) -> IntArray:
