@@ -81,7 +81,7 @@ from analyzer.ir.module import (
     SourceLine,
 )
 from analyzer.text.errors import InputError
-from analyzer.text.source import Diagnostic, Severity
+from analyzer.text.source import Diagnostic, Location, Severity
 
 CONSTANT_BANK, ADDRESS_BANK = 3, 4
 _RESERVED_SHARED_BYTES, _FIRST_RESERVED = 1024, 90
@@ -151,7 +151,7 @@ class _ModuleBuilder:
     def __init__(self, ptx: PtxModule, path: str, target: Target) -> None:
         self.ptx, self.path, self.target = ptx, path, target
         self.interner = TextInterner(FormDecoder())
-        self.unknown: dict[str, tuple[int, int]] = {}  # name -> (line of the first, functions)
+        self.unknown: dict[str, tuple[int, int]] = {}  # name -> (line of the first, how many)
         self.notes: set[str] = set()
         self.source_lines: dict[SourceLine, int] = {}
         self.form_table: FormTable
@@ -176,11 +176,10 @@ class _ModuleBuilder:
     def make_diagnostics(self) -> tuple[Diagnostic, ...]:
         """Return what the reader should know: that the code is virtual, and what has no lowering."""
         found = [Diagnostic(Severity.NOTE, "virtual", note) for note in sorted(self.notes)]
-        if self.unknown:
-            names = ", ".join(sorted(self.unknown)[:6]) + (" and more" if len(self.unknown) > 6 else "")
-            count = len(self.unknown)
-            message = f"{count} kinds of PTX instructions are not known, nor are their results: {names}"
-            found.append(Diagnostic(Severity.WARNING, "unknown-ptx", message))
+        for name, (line, count) in sorted(self.unknown.items()):
+            message = f"PTX instruction {name} is not known, nor are its results"
+            place = Location(self.path, line, 1, "")
+            found.append(Diagnostic(Severity.WARNING, "unknown-ptx", message, place, count=count))
         return tuple(found)
 
     def _lower(self, function: PtxFunction) -> _LoweredFunction:
@@ -200,8 +199,9 @@ class _ModuleBuilder:
         if allocation.stack_bytes:
             _set_stack_pointer(ctx, self.target)
         lines, labels = _print_code(ctx.code.blocks, allocation)
-        for name, line in ctx.unknown.items():
-            self.unknown.setdefault(name, (line, 0))
+        for name, (line, count) in ctx.unknown.items():
+            first, others = self.unknown.get(name, (line, 0))
+            self.unknown[name] = (first, others + count)
         self.notes |= ctx.notes
         if allocation.stack_bytes:
             self.notes.add(

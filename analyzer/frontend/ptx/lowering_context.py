@@ -94,7 +94,7 @@ class LoweringContext:
         self.known = BlockValues()
         self.guard: PredicateRef | None = None
         self.current: PtxInstruction | None = None
-        self.unknown: dict[str, int] = {}  # instructions without a lowering -> line of the first
+        self.unknown: dict[str, tuple[int, int]] = {}  # without a lowering: line of the first, how many
         self.notes: set[str] = set()  # what the lowering assumes
         self._assign_registers()
 
@@ -479,7 +479,8 @@ class LoweringContext:
     def note_unknown(self, instruction: PtxInstruction) -> None:
         """Count an instruction without a lowering."""
         name = ".".join((instruction.name, *instruction.modifiers))
-        self.unknown.setdefault(name, instruction.line)
+        line, count = self.unknown.get(name, (instruction.line, 0))
+        self.unknown[name] = (line, count + 1)
 
 
 def count_uses(function: PtxFunction) -> dict[str, int]:
