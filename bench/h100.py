@@ -29,8 +29,8 @@ _N_WORST = 12
 _HEAD = """# Against an H100
 
 Made by `python bench/h100.py`: an H100 SXM (132 SMs, 700 W, driver 580) measured for this project,
-`traces/h100`. Part of the hardware database's figures of Hopper were set by these rows (last section but one),
-so this is no held-out check. Rows are samples; those that were not finished in time, a few, are left out.
+`traces/h100`. Part of the hardware database's figures of Hopper were set by these rows (last section but
+one), so this is no held-out check. Rows are samples; a few that were not finished in time are left out.
 
 """
 
