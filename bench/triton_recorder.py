@@ -98,8 +98,9 @@ def install(arch: int, recorder: Recorder) -> None:
     import torch
     import triton
     from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
 
-    triton.runtime.driver.set_active(_make_driver(GPUTarget("cuda", arch, 32), arch))
+    driver.set_active(_make_driver(GPUTarget("cuda", arch, 32), arch))
     _patch_torch(torch, arch)
     _patch_launches(triton, recorder, arch)
 

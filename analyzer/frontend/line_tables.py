@@ -44,7 +44,7 @@ class LineTable(Struct, frozen=True):
 
     def find_file(self, row: int) -> str:
         """Return the name of the file of a row."""
-        return self.file_names[self.files[row]]
+        return self.file_names[int(self.files[row])]
 
     def find_rows(self, addresses: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row that holds at each address, -1: none. Of several the last is the innermost."""
