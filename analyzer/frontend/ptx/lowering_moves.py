@@ -408,8 +408,8 @@ def lower_address_conversion(ctx: LoweringContext, instruction: PtxInstruction) 
         ctx.move(destination, halves[0])
         return
     if space not in ("shared", "local"):
-        if space == "param" and isinstance(instruction.operands[1], PtxSymbol):
-            halves = _find_parameter_address(ctx, instruction.operands[1])
+        if space == "param" and "to" not in words:
+            halves = _make_parameter_address(ctx, instruction.operands[1], halves[0])
         ctx.copy_halves(destination, halves)
         return
     if "to" in words:
@@ -421,19 +421,29 @@ def lower_address_conversion(ctx: LoweringContext, instruction: PtxInstruction) 
     ctx.copy_halves(destination, (halves[0], upper))
 
 
-def _find_parameter_address(ctx: LoweringContext, symbol: PtxSymbol) -> tuple[VirtualOperand, VirtualOperand]:
+def _make_parameter_address(
+    ctx: LoweringContext, operand: PtxOperand, place: VirtualOperand
+) -> tuple[VirtualOperand, VirtualOperand]:
     """Return the generic address of a parameter, such as a tensor map that is one.
 
     ptxas adds the place of the parameter to a window that constant bank 0 names.
+    place: address in the parameter space, which is the offset in that bank; of a symbol it is known here.
     """
-    place, window = ctx.symbols.get(symbol.name), ctx.target.argument_window
-    if place is None or window is None:
+    window, start = ctx.target.argument_window, ctx.target.argument_window_start
+    if window is None:
         raise UnsupportedPtxError
     pair, carry = ctx.make_temporary(2), ctx.make_predicate()
     low, high = ConstantRef(0, window), ConstantRef(0, window + 4)
-    offset = format_integer(place.offset - ctx.target.argument_window_start)
     with ctx.without_guard():
-        ctx.emit("IADD3", find_word(pair, 0), carry, ctx.to_register(offset) if offset != ZERO else ZERO,
-                 low, ZERO, n_defs=2)  # fmt: skip
+        if isinstance(operand, PtxSymbol):
+            symbol = ctx.symbols.get(operand.name)
+            if symbol is None:
+                raise UnsupportedPtxError
+            distance = format_integer(symbol.offset - start)
+            offset: VirtualOperand = ctx.to_register(distance) if distance != ZERO else ZERO
+        else:
+            offset = ctx.make_temporary()
+            ctx.emit("IADD3", offset, place, format_integer(-start), ZERO)
+        ctx.emit("IADD3", find_word(pair, 0), carry, offset, low, ZERO, n_defs=2)
         ctx.emit("IADD3.X", find_word(pair, 1), ZERO, high, ZERO, carry, "!PT")
     return find_word(pair, 0), find_word(pair, 1)
