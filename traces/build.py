@@ -135,7 +135,15 @@ def samples(units: Iterable[Unit]) -> list[Product]:
     ]
 
 
-LEVELS = ("softmax", "matmul", "matmul_unaligned", "flash_attention", "grouped_gemm", "fused_moe")
+LEVELS = (
+    "softmax",
+    "matmul",
+    "matmul_unaligned",
+    "matmul_tma_persistent",
+    "flash_attention",
+    "grouped_gemm",
+    "fused_moe",
+)
 
 
 def levels(units: Iterable[Unit]) -> list[Product]:
@@ -143,7 +151,8 @@ def levels(units: Iterable[Unit]) -> list[Product]:
     return [
         Product(f"levels/sm_{unit.arch}/{unit.name}.{kind}", unit)
         for unit in units
-        if (unit.name in LEVELS and unit.arch == 90) or (unit.name == "matmul" and unit.arch in (80, 100))
+        if (unit.name in LEVELS and unit.arch == 90)
+        or (unit.name in ("matmul", "matmul_tma_persistent") and unit.arch in (80, 100))
         for kind in ("ttir", "ttgir", "ptx", "cubin", "json")
     ]
 

@@ -54,6 +54,19 @@ def test_amounts_are_those_of_the_closed_forms() -> None:
         assert level["global_loaded_bytes"] == 2 * 144 * 528 * (128 + 64)
 
 
+@pytest.mark.parametrize("arch", [90, 100])
+def test_copies_through_tensor_maps_count_alike_at_all_levels(arch: int) -> None:
+    """Sixteen of 64 programs, each with one tile of 128 x 128, in steps of 64 along k = 512."""
+    maps = {"a": "512x1024:64x128", "b": "512x1024:64x128", "c": "1024x1024:64x128"}
+    given = " ".join(f"{name}_desc=tensormap:f16:{box}" for name, box in maps.items())
+    dump = LEVELS / f"sm_{arch}/matmul_tma_persistent.cubin"
+    kernel = run_levels(dump, "16", f"m=1024 n=1024 k=512 {given}")
+    for level in kernel["levels"]:
+        assert level["mma_fma"] == 16 * 128 * 128 * 512
+        assert level["global_loaded_bytes"] == 16 * 2 * 2 * 128 * 512
+        assert level["global_stored_bytes"] == 16 * 2 * 128 * 128
+
+
 def save_arrays(folder: Path, **arrays: list[int]) -> str:
     """Save arrays of 32-bit integers; return them as arguments."""
     for name, values in arrays.items():
