@@ -1,6 +1,6 @@
 """Compare launches of Triton kernels at their levels: Triton IR, PTX and SASS, over a corpus of kernels.
 
-    python bench/triton_corpus.py all /tmp/corpus45        # once: fetches packages, compiles their kernels
+    # once, steps `fetch`, `environment` and `compile` of bench/triton_corpus.py make /tmp/corpus45
     python bench/levels.py run /tmp/corpus45 -o levels.json --arch sm_90
     python bench/levels.py show levels.json --different
     python bench/levels.py render levels.json > docs/levels.md
