@@ -165,6 +165,8 @@ _REASONS = {
     "combined_routing": "ptxas drops loads without use",
     "blockwise_fp8_gemm": "ptxas drops half of the loads of one line (blockwise_quantization.py:97)",
     "chunk_gla_bwd_kernel_dA": "blocks above the diagonal, 3/8 of all, are masked and not computed",
+    "chunk_bwd_kernel_d": "PTX has as few: likely masked blocks, as in chunk_gla_bwd_kernel_dA; not traced",
+    "chunk_generalized": "PTX has as few: likely masked blocks, as in chunk_gla_bwd_kernel_dA; not traced",
 }
 
 

@@ -10,7 +10,7 @@ _MAX_PLACES = 8
 # What the compiler does between a level and the next one below. A guess from the quantity alone, and said to
 # be one: the lines show where.
 _USUAL_REASONS = {
-    (LevelName.TTGIR, "mma_fma"): "products that the code below makes of other operations, or pads",
+    (LevelName.TTGIR, "mma_fma"): "blocks that a constant mask sets to zero are not computed below",
     (
         LevelName.TTGIR,
         "global_loaded_bytes",
