@@ -10,14 +10,13 @@ ptxas runs at -O3 for the architecture that a file names. The row of an empty ke
 import argparse
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rich.console import Console
 from rich.table import Table
+from trace_speed import measure_best_seconds
 
 from analyzer.frontend.ptx.parser import parse_ptx
 from analyzer.frontend.ptx.statements import PtxModule
@@ -25,16 +24,6 @@ from analyzer.frontend.ptx.statements import PtxModule
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "traces" / "cuda"
 EMPTY = ".version 8.0\n.target sm_80\n.address_size 64\n.entry k() { ret; }\n"
-
-
-def measure_best_seconds(task: Callable[[], object], rounds: int) -> float:
-    """Return the time of the fastest round."""
-    best = float("inf")
-    for _ in range(rounds):
-        start = time.perf_counter()
-        task()
-        best = min(best, time.perf_counter() - start)
-    return best
 
 
 def compile_sources(folder: Path) -> list[Path]:

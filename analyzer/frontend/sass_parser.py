@@ -6,14 +6,13 @@ control words are converted in bulk. All other lines are looked at one by one: h
 source lines, directives.
 """
 
-import gc
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import partial
 
 import numpy as np
 
+from analyzer.frontend.garbage_collection import pause_garbage_collection
 from analyzer.frontend.instruction_decoder import FormDecoder, SassSyntaxError
 from analyzer.frontend.kernel_builder import KernelBuilder, TextInterner, build_kernel
 from analyzer.frontend.resource_usage import parse_usage_function, parse_usage_line
@@ -54,20 +53,8 @@ def parse_sass(path: str, chunks: Iterable[bytes]) -> Module:
 
     Raises InputError, with line, column and caret, if the text is not what the tools print.
     """
-    with _pause_garbage_collection():
+    with pause_garbage_collection():
         return _SassParser(path).parse(chunks)
-
-
-@contextmanager
-def _pause_garbage_collection() -> Iterator[None]:
-    """Disable the collector: the parser makes millions of tuples and no cycles, so a scan finds nothing."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class _SassParser:

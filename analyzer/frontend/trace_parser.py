@@ -6,7 +6,6 @@ grammar parses each distinct instruction text once. At the end executed instruct
 stably, so that each warp's stay in order, and distinct instructions by address.
 """
 
-import gc
 from collections.abc import Iterable
 
 import numpy as np
@@ -15,6 +14,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.frontend.address_lists import AddressListBuilder, AddressListError
+from analyzer.frontend.garbage_collection import pause_garbage_collection
 from analyzer.frontend.trace_headers import ThreadBlockTracker, TraceHeaderBuilder
 from analyzer.frontend.trace_lines import (
     TraceChunk,
@@ -48,13 +48,8 @@ def parse_trace(path: str, chunks: Iterable[bytes]) -> Trace:
 
     Raises InputError, with line, column and caret, if the text is not what the tracer writes.
     """
-    was_enabled = gc.isenabled()
-    gc.disable()  # the parser makes millions of tuples and no cycles, so a scan finds nothing
-    try:
+    with pause_garbage_collection():
         return _TraceParser(path).parse(chunks)
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class _FormInterner(dict[bytes, int]):

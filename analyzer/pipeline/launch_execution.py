@@ -1,6 +1,6 @@
 """Abstract execution of a loaded kernel where its launch is known."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from msgspec import Struct
@@ -131,3 +131,15 @@ def _count_copied_bytes(profile: ExecutionProfile, prepared: PreparedLaunch) -> 
         return {}
     counts = compute_mean_warp_counts(profile)
     return count_copied_bytes(mbarrier_pipelines, count_instruction_executions(prepared.compiled.cfg, counts))
+
+
+def find_matrix_descriptors(
+    loaded: LoadedKernel, profile: ExecutionProfile, prepared: PreparedLaunch | None
+) -> Mapping[int, int]:
+    """Return the descriptors of tcgen05 products by row, as the execution of their pipelines finds them."""
+    if prepared is None or not any(opcode.mma_shape for opcode in loaded.kernel.form_table.opcodes):
+        return {}
+    pipelines = find_mbarrier_pipelines(
+        prepared.compiled, prepared.image, prepared.shape, classes=profile.warp_classes
+    )
+    return {} if pipelines is None else dict(pipelines.matrix_descriptors)

@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from analyzer.demand.launch_work import Amounts, find_unmeasured_work, measure_instruction_work
 from analyzer.demand.register_count import add_register_count
 from analyzer.execution.machine.prepared_launch import PreparedLaunch
-from analyzer.execution.mbarriers.pipeline_search import find_mbarrier_pipelines
 from analyzer.execution.profile.execution_profile import ExecutionProfile
 from analyzer.frontend.module_reader import read_module
 from analyzer.frontend.ptx_reader import PtxOptions
 from analyzer.ir.launch import Launch
 from analyzer.ir.module import Kernel, SourceLine
 from analyzer.pipeline.gpu_binding import CountedLaunch
+from analyzer.pipeline.launch_execution import execute_kernel, find_matrix_descriptors
 from analyzer.pipeline.loaded_program import LoadedKernel
 from analyzer.report.level_work import LINE_WORK, LevelName, LevelWork, LineWork
 from analyzer.text.errors import WarplensError
@@ -71,8 +71,6 @@ def _measure_file(level: LevelName, path: Path, kernel: Kernel, launch: Launch) 
     """Return the work of the kernel of a file. Raises a WarplensError."""
     if level is LevelName.TTGIR:
         return _measure_triton(path, kernel, launch)
-    from analyzer.pipeline.launch_execution import execute_kernel
-
     module = read_module(str(path), ptx=PtxOptions(arch=kernel.arch, is_virtual=True))
     own = next((each for each in module.kernels if each.name == kernel.name), None)
     if own is None:
@@ -125,18 +123,6 @@ def _measure_code(
     )
     assumptions = (*profile.assumptions, *([_UNKNOWN_BOXES] if unmeasured else []))
     return _make_level(level, loaded.input_path, totals, lines, assumptions)
-
-
-def find_matrix_descriptors(
-    loaded: LoadedKernel, profile: ExecutionProfile, prepared: PreparedLaunch | None
-) -> Mapping[int, int]:
-    """Return the descriptors of tcgen05 products by row, as the execution of their pipelines finds them."""
-    if prepared is None or not any(opcode.mma_shape for opcode in loaded.kernel.form_table.opcodes):
-        return {}
-    pipelines = find_mbarrier_pipelines(
-        prepared.compiled, prepared.image, prepared.shape, classes=profile.warp_classes
-    )
-    return {} if pipelines is None else dict(pipelines.matrix_descriptors)
 
 
 def _name_place(line: SourceLine | None) -> str:

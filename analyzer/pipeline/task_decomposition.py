@@ -15,8 +15,7 @@ from analyzer.ir.launch import Launch, LaunchTable
 from analyzer.ir.tile_operations import TritonFunction, TritonModule
 from analyzer.pipeline.analysis import choose_kernels
 from analyzer.pipeline.kernel_analyzer import find_launches
-from analyzer.pipeline.launch_execution import ExecutedLaunch, execute_kernel
-from analyzer.pipeline.level_comparison import find_matrix_descriptors
+from analyzer.pipeline.launch_execution import ExecutedLaunch, execute_kernel, find_matrix_descriptors
 from analyzer.pipeline.loaded_program import LoadedKernel, Program
 from analyzer.pipeline.options import Options
 from analyzer.report.tasks_schema import (

@@ -483,6 +483,14 @@ class LoweringContext:
         self.unknown[name] = (line, count + 1)
 
 
+def emit_group_wait(
+    ctx: LoweringContext, mnemonic: str, scoreboard: str, operands: Sequence[PtxOperand]
+) -> None:
+    """Emit a wait for groups of copies or products, of which so many may be left as operands say."""
+    count = ctx.read_word(operands[0]) if operands else ZERO
+    ctx.emit(mnemonic, scoreboard, "0x0" if count == ZERO else count, n_defs=0)
+
+
 def count_uses(function: PtxFunction) -> dict[str, int]:
     """Return how often each register is read."""
     counts: dict[str, int] = {}

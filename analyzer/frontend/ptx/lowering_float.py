@@ -20,9 +20,14 @@ from analyzer.frontend.ptx.lowering_context import (
     format_float,
     is_constant,
 )
-from analyzer.frontend.ptx.lowering_integer import emit_integer_compare, find_type, negate
+from analyzer.frontend.ptx.lowering_integer import (
+    emit_integer_compare,
+    find_type,
+    negate,
+    take_compare_predicates,
+)
 from analyzer.frontend.ptx.lowering_moves import find_half_bits
-from analyzer.frontend.ptx.statements import PtxImmediate, PtxInstruction, PtxOperand, PtxPair
+from analyzer.frontend.ptx.statements import PtxImmediate, PtxInstruction, PtxOperand
 from analyzer.frontend.ptx.virtual_code import TRUE, ZERO, PredicateRef, VirtualOperand, WordRef
 
 FLOAT_TYPES = frozenset({"f16", "f16x2", "bf16", "bf16x2", "f32", "f64", "f32x2"})
@@ -183,21 +188,11 @@ _COMPARES = {
     "eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE", "equ": "EQU", "neu": "NEU",
     "ltu": "LTU", "leu": "LEU", "gtu": "GTU", "geu": "GEU", "num": "NUM", "nan": "NAN",
 }  # fmt: skip
-_JOINS = {"and": "AND", "or": "OR", "xor": "XOR"}
 
 
 def lower_float_compare(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower setp of floats."""
-    results = instruction.operands[0]
-    first, second = (results.first, results.second) if isinstance(results, PtxPair) else (results, None)
-    bit = ctx.take_result_predicate(first)
-    other: PredicateRef | str = TRUE if second is None else ctx.take_result_predicate(second)
-    joined: PredicateRef | str = TRUE
-    join = "AND"
-    if len(instruction.operands) > 3:
-        joined = ctx.read_predicate(instruction.operands[3])
-        join = next(_JOINS[word] for word in instruction.modifiers if word in _JOINS)
-    emit_float_compare(ctx, instruction, bit, other, join, joined)
+    emit_float_compare(ctx, instruction, *take_compare_predicates(ctx, instruction))
 
 
 def emit_float_compare(

@@ -778,16 +778,22 @@ _JOINS = {"and": "AND", "or": "OR", "xor": "XOR"}
 
 def lower_compare(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower setp of integers, with its second result and the predicate that it is joined with."""
+    emit_integer_compare(ctx, instruction, *take_compare_predicates(ctx, instruction))
+
+
+def take_compare_predicates(
+    ctx: LoweringContext, instruction: PtxInstruction
+) -> tuple[PredicateRef | str, PredicateRef | str, str, PredicateRef | str]:
+    """Return what a setp writes, compare and complement, how it is joined, and with which predicate."""
     results = instruction.operands[0]
     first, second = (results.first, results.second) if isinstance(results, PtxPair) else (results, None)
     bit = ctx.take_result_predicate(first)
     complement: PredicateRef | str = TRUE if second is None else ctx.take_result_predicate(second)
-    joined: PredicateRef | str = TRUE
-    join = "AND"
-    if len(instruction.operands) > 3:
-        joined = ctx.read_predicate(instruction.operands[3])
-        join = next(_JOINS[word] for word in instruction.modifiers if word in _JOINS)
-    emit_integer_compare(ctx, instruction, bit, complement, join, joined)
+    if len(instruction.operands) <= 3:
+        return bit, complement, "AND", TRUE
+    joined = ctx.read_predicate(instruction.operands[3])
+    join = next(_JOINS[word] for word in instruction.modifiers if word in _JOINS)
+    return bit, complement, join, joined
 
 
 def emit_integer_compare(

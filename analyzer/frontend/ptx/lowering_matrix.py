@@ -17,6 +17,7 @@ from analyzer.frontend.ptx.lowering_context import (
     TYPE_BITS,
     LoweringContext,
     UnsupportedPtxError,
+    emit_group_wait,
     find_word,
 )
 from analyzer.frontend.ptx.lowering_memory import read_memory_address
@@ -219,8 +220,7 @@ def lower_warpgroup(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     if "fence" in words:
         ctx.emit("WARPGROUP.ARRIVE", n_defs=0)
     elif "wait_group" in words:
-        count = ctx.read_word(instruction.operands[0])
-        ctx.emit("WARPGROUP.DEPBAR.LE", "gsb0", "0x0" if count == ZERO else count, n_defs=0)
+        emit_group_wait(ctx, "WARPGROUP.DEPBAR.LE", "gsb0", instruction.operands)
     elif "mma_async" in words:
         _lower_warpgroup_product(ctx, instruction)
     elif "commit_group" not in words:

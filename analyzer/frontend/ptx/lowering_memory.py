@@ -8,6 +8,7 @@ from analyzer.frontend.ptx.lowering_context import (
     TYPE_BITS,
     LoweringContext,
     UnsupportedPtxError,
+    emit_group_wait,
     find_word,
     format_integer,
 )
@@ -356,8 +357,7 @@ def lower_copy(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     elif "commit_group" in words:
         ctx.emit("LDGDEPBAR", n_defs=0)
     elif "wait_group" in words or "wait_all" in words:
-        count = ctx.read_word(instruction.operands[0]) if instruction.operands else ZERO
-        ctx.emit("DEPBAR.LE", "SB0", "0x0" if count == ZERO else count, n_defs=0)
+        emit_group_wait(ctx, "DEPBAR.LE", "SB0", instruction.operands)
     elif "mbarrier" in words:
         ctx.emit(
             "ARRIVES.LDGSTSBAR.64", read_memory_address(ctx, instruction.operands[0], "shared"), n_defs=0
@@ -402,8 +402,7 @@ def _lower_bulk_copy(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     if "commit_group" in words:
         ctx.emit("UTMACMDFLUSH", n_defs=0)
     elif "wait_group" in words:
-        count = ctx.read_word(instruction.operands[0])
-        ctx.emit("DEPBAR.LE", "SB0", "0x0" if count == ZERO else count, n_defs=0)
+        emit_group_wait(ctx, "DEPBAR.LE", "SB0", instruction.operands)
     elif "prefetch" in words:
         _lower_bulk_prefetch(ctx, instruction)
     elif "tensor" in words:

@@ -5,12 +5,10 @@ statements; directives between functions are read one by one. Operands go throug
 declarations through `DeclarationReader`: the grammar (grammars/ptx.lark) parses each distinct shape once.
 """
 
-import gc
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 
+from analyzer.frontend.garbage_collection import pause_garbage_collection
 from analyzer.frontend.ptx.constants import PtxSyntaxError
 from analyzer.frontend.ptx.declarations import LINKAGES, STATE_SPACES, find_element_bytes, make_variables
 from analyzer.frontend.ptx.function_body import BodyParser
@@ -46,20 +44,8 @@ def parse_ptx(data: str | bytes, path: str) -> tuple[PtxModule, tuple[Diagnostic
 
     Raises InputError, with line, column and caret, if it is not PTX.
     """
-    with _pause_garbage_collection():
+    with pause_garbage_collection():
         return _ModuleParser(data, path).parse()
-
-
-@contextmanager
-def _pause_garbage_collection() -> Iterator[None]:
-    """Disable the collector: the parser makes many objects and no cycles, so a scan finds nothing."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class _ModuleParser:
