@@ -20,7 +20,9 @@ from analyzer.report.analyze_schema import KernelReport
 PAIRS = Path(__file__).parent / "pairs"
 GPU_BY_ARCH = {75: "t4", 80: "a100", 90: "h100", 120: "rtx 5090"}
 MIN_GAIN_SHARE = 0.03  # below, a finding is only named
-MAX_ERROR_SHARE = 0.3  # missing-async-copy on the H100: what copies ahead also adds instructions (1.30)
+MAX_ERROR_SHARE = 0.25  # of the gain, against the difference that the model itself sees
+# Where more is known to differ: on the H100, what copies ahead also adds instructions (1.30).
+WIDER_ERROR_SHARES = {("missing-async-copy", 90): 0.3}
 
 
 def unpack(dump: Path, into: Path) -> Path:
@@ -65,7 +67,8 @@ def test_a_rule_finds_its_fault_and_what_it_costs(rule: str, arch: int, suffix: 
     assert all(entry.gain_share < MIN_GAIN_SHARE for entry in mended.advice if entry.rule == rule)
     difference = faulty.predictions[0].cycles - mended.predictions[0].cycles
     assert difference > 0.05 * faulty.predictions[0].cycles, "the pair shows no fault to the model"
-    assert found.gain_cycles == pytest.approx(difference, rel=MAX_ERROR_SHARE)
+    error_share = WIDER_ERROR_SHARES.get((rule, arch), MAX_ERROR_SHARE)
+    assert found.gain_cycles == pytest.approx(difference, rel=error_share)
 
 
 def test_every_rule_has_a_pair_and_a_page() -> None:
