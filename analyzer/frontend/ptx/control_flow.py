@@ -12,7 +12,7 @@ opened on the edges that enter the outermost such loop, or the mask of the later
 the first. Invariant: every lane that opens a barrier closes it once, or exits.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct, field
 
@@ -350,12 +350,17 @@ def _is_divergent(instruction: PtxInstruction, divergent: set[str]) -> bool:
     )
 
 
-def _spread_through_branches(flow: FlowAnalysis, places: _RegisterPlaces, divergent: set[str]) -> None:
-    """Add registers whose value depends on the way that a lane takes at a divergent branch."""
+def _find_divergent_branches(flow: FlowAnalysis, divergent: "frozenset[str] | set[str]") -> Iterator[int]:
+    """Yield the blocks whose last branch may part lanes; `divergent` may grow meanwhile."""
     for block in flow.find_branches():
         end = flow.blocks[block].end
-        if end is None or not is_divergent_branch(end, divergent):
-            continue
+        if end is not None and is_divergent_branch(end, divergent):
+            yield block
+
+
+def _spread_through_branches(flow: FlowAnalysis, places: _RegisterPlaces, divergent: set[str]) -> None:
+    """Add registers whose value depends on the way that a lane takes at a divergent branch."""
+    for block in _find_divergent_branches(flow, divergent):
         region = flow.find_region(block)
         join = -1 if region is None else region.join
         arms = [find_reachable(flow.successors, [s], join) for s in flow.successors[block]]
@@ -462,10 +467,7 @@ def plan_convergence(flow: FlowAnalysis, divergent: "frozenset[str]") -> Converg
     A branch whose lanes meet where those of a branch before it do needs none of its own.
     """
     regions: list[_Region] = []
-    for block in flow.find_branches():
-        end = flow.blocks[block].end
-        if end is None or not is_divergent_branch(end, divergent):
-            continue
+    for block in _find_divergent_branches(flow, divergent):
         region = flow.find_region(block)
         if region is not None and region not in regions:
             regions.append(region)
