@@ -70,6 +70,8 @@ _FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
         ReportFormat("csv", Medium.DOCUMENT, "transfer", "render_transfer_csv"),
         _JSON,
     ),
+    "diff": (_JSON,),
+    "check": (_JSON,),
     "tasks": (ReportFormat("text", Medium.CONSOLE, "tasks", "print_tasks"), _JSON),
     "predict": (
         ReportFormat("text", Medium.CONSOLE, "predict", "print_predictions"),

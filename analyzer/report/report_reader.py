@@ -7,6 +7,8 @@ import msgspec
 
 from analyzer.files import read_file
 from analyzer.report.analyze_schema import ANALYZE_SCHEMA, Report
+from analyzer.report.check_schema import CHECK_SCHEMA, CheckReport
+from analyzer.report.diff_schema import DIFF_SCHEMA, DiffReport
 from analyzer.report.predict_schema import PREDICT_SCHEMA, PredictReport
 from analyzer.report.tasks_schema import TASKS_SCHEMA, TasksReport
 from analyzer.report.transfer_schema import TRANSFER_SCHEMA, TransferReport
@@ -17,7 +19,16 @@ from analyzer.text.json_spans import find_json_spans, split_decode_error, split_
 from analyzer.text.source import locate
 from analyzer.version import __version__
 
-AnyReport = Report | WhatIfReport | ValidationReport | PredictReport | TransferReport | TasksReport
+AnyReport = (
+    Report
+    | WhatIfReport
+    | ValidationReport
+    | PredictReport
+    | TransferReport
+    | TasksReport
+    | DiffReport
+    | CheckReport
+)
 REPORT_TYPES: Mapping[str, type[AnyReport]] = {
     ANALYZE_SCHEMA: Report,
     WHATIF_SCHEMA: WhatIfReport,
@@ -25,6 +36,8 @@ REPORT_TYPES: Mapping[str, type[AnyReport]] = {
     TRANSFER_SCHEMA: TransferReport,
     PREDICT_SCHEMA: PredictReport,
     TASKS_SCHEMA: TasksReport,
+    DIFF_SCHEMA: DiffReport,
+    CHECK_SCHEMA: CheckReport,
 }
 _BYTES_NAME = "report"
 _MAX_BYTES = 1 << 30
