@@ -1,7 +1,7 @@
 """Identity of a kernel's code: what makes two kernels the same for a GPU and for every model.
 
 The digest is over the canonical instruction texts (`canonical_code`), the upper words of the encodings with
-the control codes, the architecture and the resources. Names, source lines, the place in the file and the order
+the control codes, the architecture and the resources. Names, source lines, the place in the file and order
 of functions are left out. Two kernels with one digest have equal counts and times for equal launches.
 """
 
