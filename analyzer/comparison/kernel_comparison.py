@@ -78,7 +78,7 @@ def compare_reports(
         *_describe_accesses(old, new, alignment),
         *_describe_waits(alignment, predictions),
         *_describe_loops(loops, predictions),
-        *_describe_lines(old, new, predictions),
+        *_describe_lines(alignment, predictions),
         *(f"{each.side}: {each.finding}" for each in findings if each.gain_share >= _MIN_FINDING_SHARE),
         *describe_code(code),
         *_describe_resources(changes),
@@ -335,9 +335,9 @@ def _describe_unrolling(loop: LoopChange) -> str:
     return f", {'unrolled' if loop.old_trips > loop.new_trips else 'rolled up'} by {factor:.0f}"
 
 
-def _describe_lines(old: KernelReport, new: KernelReport, predictions: Sequence[GpuChange]) -> Iterator[str]:
+def _describe_lines(alignment: Alignment, predictions: Sequence[GpuChange]) -> Iterator[str]:
     cycles = max((each.old_cycles for each in predictions), default=0.0)
-    for each in list_line_changes(old, new)[:_MAX_PLACES]:
+    for each in list_line_changes(alignment)[:_MAX_PLACES]:
         change = each.new_cycles - each.old_cycles
         if cycles and abs(change) >= max(CYCLES_NOISE, _MIN_TOLD_SHARE) * cycles:
             yield (

@@ -20,10 +20,11 @@ from analyzer.ir.launch import Dim3, LaunchTable
 from analyzer.ir.launch import Launch as CheckedLaunch
 from analyzer.ir.module import Kernel
 from analyzer.pipeline.analysis import assign_gpus, find_unused_launches, make_no_kernel_error, with_launch
+from analyzer.pipeline.assumed_launch import assume_pair_launches
 from analyzer.pipeline.diff_inputs import DiffInput, SideKernel, has_equal_code, load_diff_input
 from analyzer.pipeline.kernel_analyzer import find_launches
 from analyzer.pipeline.kernel_tasks import KernelTask, KernelTaskRunner
-from analyzer.pipeline.loaded_program import Program, load_for_gpus
+from analyzer.pipeline.loaded_program import LoadedKernel, Program, load_for_gpus
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.python_launch import Launch
 from analyzer.report.analyze_schema import KernelReport, WarningEntry
@@ -273,7 +274,7 @@ class _Comparison:
         if old.loaded is not None and new.loaded is not None:
             if old.loaded.traces or new.loaded.traces:
                 return (), ()
-            return (), _share_dimensions(old.loaded.kernel, new.loaded.kernel, self.options)
+            return _assume_alike(old.loaded, new.loaded, self.options)
         stored = new if old.loaded is not None else old
         launches = tuple(_make_stored_launch(report) for report in stored.reports)
         return (launches, ()) if old.loaded is not None else ((), launches)
@@ -322,24 +323,14 @@ class _Comparison:
             yield from make_unused_launch_warnings(find_unused_launches(programs, self.options))
 
 
-def _share_dimensions(old: Kernel, new: Kernel, options: Options) -> tuple[CheckedLaunch, ...]:
-    """Return the new side's launches with the grid and block that were assumed for the old side.
-
-    Empty where nothing was assumed on both sides, or the same.
-    """
-    given = find_launches(new, replace(options, assumes_launch=False))
-    before, after = find_launches(old, options), find_launches(new, options)
-    if len(before) != len(after):
-        return ()
-    shared = tuple(
-        replace(
-            new_launch,
-            grid=own.grid or old_launch.grid or new_launch.grid,
-            block=own.block or old_launch.block or new_launch.block,
-        )
-        for own, old_launch, new_launch in zip(given, before, after, strict=True)
-    )
-    return () if shared == after else shared
+def _assume_alike(
+    old: LoadedKernel, new: LoadedKernel, options: Options
+) -> tuple[tuple[CheckedLaunch, ...], tuple[CheckedLaunch, ...]]:
+    """Return the launches of both sides, with what is left open assumed alike."""
+    given = replace(options, assumes_launch=False)
+    launches = zip(find_launches(old.kernel, given), find_launches(new.kernel, given), strict=False)
+    pairs = [assume_pair_launches(old, new, pair) for pair in launches]
+    return tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
 
 
 def _make_stored_launch(report: KernelReport) -> CheckedLaunch:
