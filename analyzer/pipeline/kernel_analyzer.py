@@ -194,11 +194,16 @@ class KernelAnalyzer:
 
 
 def find_launches(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
+    """Return the launches of a kernel, what was not given taken from the metadata of the code."""
+    return tuple(_complete_from_metadata(launch, kernel) for launch in find_given_launches(kernel, options))
+
+
+def find_given_launches(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
     """Return the launches of the launch file if it names the kernel, else the one of the options."""
     table = options.launch_table
     names = (kernel.name, demangle(kernel.name))
     found = table.find_launches(*names, kernel_hash=kernel.triton_hash) if table else ()
-    return tuple(_complete_from_metadata(launch, kernel) for launch in found or (options.launch,))
+    return found or (options.launch,)
 
 
 def _complete_from_metadata(launch: Launch, kernel: Kernel) -> Launch:

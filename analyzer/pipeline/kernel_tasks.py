@@ -83,16 +83,22 @@ class KernelTaskRunner:
                     self.options, len(self.tasks), self.steps
                 )
             self.steps.tell(task.loaded.name)
-            for analysis in kernel_analyzer.analyze(task.loaded, task.gpus):
-                files = self.source_files.setdefault(task.input_folder, SourceFiles(task.input_folder))
-                reports.append(
-                    make_kernel_report(
-                        analysis,
-                        input_path=task.loaded.input_path,
-                        listing=self.options.listing,
-                        source_files=files,
-                    )
+            analyses = kernel_analyzer.analyze(task.loaded, task.gpus)
+            files = self.source_files.setdefault(task.input_folder, SourceFiles(task.input_folder))
+            found = [
+                make_kernel_report(
+                    analysis,
+                    input_path=task.loaded.input_path,
+                    listing=self.options.listing,
+                    source_files=files,
                 )
+                for analysis in analyses
+            ]
+            if self.options.identifies:
+                from analyzer.pipeline.kernel_identity import add_identities
+
+                found = add_identities(found, analyses, task.loaded, self.options)
+            reports += found
         used = frozenset(
             rule for kernel_analyzer in self.analyzers.values() for rule in kernel_analyzer.used_trip_rules
         )
