@@ -34,7 +34,7 @@ from analyzer.checking.limits import (
     Threshold,
 )
 from analyzer.checking.toml_places import TomlPath, TomlPlaces, find_toml_places
-from analyzer.comparison.kernel_metrics import METRICS
+from analyzer.comparison.kernel_metrics import METRICS, Preference
 from analyzer.files import read_file
 from analyzer.hardware.gpu_selection import find_gpus
 from analyzer.models.registry import list_models_default_first
@@ -51,6 +51,9 @@ _MAX_FILE_BYTES = 1 << 20
 _ERROR_PLACE = re.compile(r"\(at line (\d+), column (\d+)\)")
 _SHARE = re.compile(r"\+?\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*%")
 _MAX_AMOUNT = 1e18
+_SHARE_METRIC = "occupancy"  # its values are shares
+# Of the other figures neither more nor less is worse.
+_HELD_METRICS = tuple(name for name, metric in METRICS.items() if metric.preference is not Preference.NONE)
 _BUDGET_KEY = re.compile(r"(max|min)_(\w+)")
 
 _T = TypeVar("_T")
@@ -208,14 +211,13 @@ class _ConfigReader:
                 continue
             if key == "forbid":
                 forbidden = self._read_rules(value, path)
-            elif key in METRICS:
+            elif key in _HELD_METRICS:
                 thresholds[key] = self._read_threshold(value, path)
             elif match and match[2] in METRICS:
                 side = BudgetSide(match[1])
                 budgets[match[2], side] = self._read_budget(value, path, match[2], side)
             else:
-                limits = (*METRICS, *(f"{side}_{metric}" for metric in METRICS for side in BudgetSide))
-                raise self._fail_unknown(path, key, (*others, "forbid", *limits))
+                raise self._fail_unknown(path, key, (*others, "forbid"))
         return Limits(thresholds=thresholds, budgets=budgets, forbidden=forbidden)
 
     def _read_kernels(self, value: object, where: TomlPath) -> tuple[LimitEntry, ...]:
@@ -248,7 +250,7 @@ class _ConfigReader:
     def _read_budget(self, value: object, path: TomlPath, metric: str, side: BudgetSide) -> Budget | None:
         if value == IGNORED:
             return None
-        is_share = METRICS[metric].is_share
+        is_share = metric == _SHARE_METRIC
         if is_share and isinstance(value, str) and (match := _SHARE.fullmatch(value.strip())):
             value = self._parse_number(match[1], path) / 100
         if not isinstance(value, int | float) or isinstance(value, bool):
@@ -350,11 +352,15 @@ class _ConfigReader:
             raise self._fail(path, "must be an array of texts")
         return tuple(self._read_text(item, (*path, index)) for index, item in enumerate(value))
 
-    def _fail_unknown(self, path: TomlPath, key: str, known: tuple[str, ...]) -> UsageError:
+    def _fail_unknown(self, path: TomlPath, key: str, settings: tuple[str, ...]) -> UsageError:
         import difflib
 
-        near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else f"settings and metrics: {', '.join(known)}"
+        budgets = (f"{side}_{metric}" for metric in METRICS for side in BudgetSide)
+        near = difflib.get_close_matches(key, (*settings, *_HELD_METRICS, *budgets), n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}?"
+        if not near:
+            metrics = ", ".join(_HELD_METRICS)
+            hint = f"settings: {', '.join(settings)}; thresholds, and budgets after max_ or min_: {metrics}"
         return UsageError(f"unknown key {key!r:.80}", location=self._places.locate_key(path), hint=hint)
 
     def _fail(self, path: TomlPath, reason: str) -> UsageError:

@@ -22,6 +22,7 @@ from msgspec import Struct
 from analyzer.comparison.normal_names import list_name_forms
 from analyzer.report.baseline_schema import BaselineKernel
 
+_MAX_COMPARED_PAIRS = 250_000  # of one name; beyond, versions are paired in the order of their sizes
 _N_USED_NAME_FORMS = 2  # looser ones drop template arguments, which make another kernel
 
 Pair = tuple[int, int]
@@ -101,6 +102,12 @@ class _Matcher:
 
     def _pair_nearest(self, olds: list[int], news: list[int]) -> None:
         """Pair versions of one kernel, such as those of an autotuner, by size of the code, then by registers."""
+        if len(olds) * len(news) > _MAX_COMPARED_PAIRS:
+            olds.sort(key=lambda old: _measure_size(self._old[old]))
+            news.sort(key=lambda new: _measure_size(self._new[new]))
+            for old, new in zip(olds, news, strict=False):
+                self._add(old, new)
+            return
         costs = sorted(
             (_measure_distance(self._old[old], self._new[new]), old, new) for old in olds for new in news
         )
@@ -120,10 +127,12 @@ class _Matcher:
         return pairs
 
 
+def _measure_size(kernel: BaselineKernel) -> tuple[float, float]:
+    return kernel.metrics.get("instructions", 0), kernel.metrics.get("registers", 0)
+
+
 def _measure_distance(old: BaselineKernel, new: BaselineKernel) -> tuple[bool, float, float]:
     """Return whether the completed launches differ, and the differences of instructions and registers."""
-    return (
-        old.launch != new.launch,
-        abs(old.metrics.get("instructions", 0) - new.metrics.get("instructions", 0)),
-        abs(old.metrics.get("registers", 0) - new.metrics.get("registers", 0)),
-    )
+    pairs = zip(_measure_size(old), _measure_size(new), strict=True)
+    instructions, registers = (abs(left - right) for left, right in pairs)
+    return old.launch != new.launch, instructions, registers

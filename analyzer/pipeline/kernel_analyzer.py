@@ -54,7 +54,8 @@ class KernelAnalyzer:
     def count_launches(self, loaded: LoadedKernel) -> Iterator[CountedLaunch]:
         """Yield the counts of each launch: from traces, by abstract execution, else by static rules."""
         loaded = replace(loaded, kernel=add_register_count(loaded.kernel))
-        launches = find_launches(loaded.kernel, self.options)
+        options = replace(self.options, assumes_launch=False) if loaded.traces else self.options
+        launches = find_launches(loaded.kernel, options)
         if loaded.traces:
             from analyzer.pipeline.trace_matching import make_traced_launch
 
@@ -194,8 +195,13 @@ class KernelAnalyzer:
 
 
 def find_launches(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
-    """Return the launches of a kernel, what was not given taken from the metadata of the code."""
-    return tuple(_complete_from_metadata(launch, kernel) for launch in find_given_launches(kernel, options))
+    """Return the launches of a kernel; what was not given is taken from metadata, and assumed on request."""
+    launches = tuple(_complete_from_metadata(launch, kernel) for launch in find_given_launches(kernel, options))
+    if not options.assumes_launch:
+        return launches
+    from analyzer.pipeline.assumed_launch import assume_launch
+
+    return tuple(assume_launch(kernel, launch) for launch in launches)
 
 
 def find_given_launches(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
