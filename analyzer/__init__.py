@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from analyzer.version import __version__
 
 if TYPE_CHECKING:
+    from analyzer.checking.checking import check
     from analyzer.evaluation.calibrating import calibrate
     from analyzer.evaluation.transfer import transfer
     from analyzer.evaluation.validation import validate
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _MODULES_BY_NAME = {
     "analyze": "analyzer.pipeline",
+    "check": "analyzer.checking.checking",
     "load": "analyzer.pipeline",
     "validate": "analyzer.evaluation.validation",
     "transfer": "analyzer.evaluation.transfer",
@@ -63,6 +65,7 @@ __all__ = [
     "__version__",
     "analyze",
     "calibrate",
+    "check",
     "from_triton",
     "load",
     "load_gpu",

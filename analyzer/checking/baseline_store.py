@@ -27,7 +27,9 @@ _SUFFIX = ".json"
 _CONFLICT = re.compile(rb"^(<{7}|={7}|>{7}|\|{7})(?: |\r?$)", re.M)
 _MAX_NAME_CHARS = 80
 _NAME_DIGITS = 8
-_WRITE_AGAIN_HINT = "check it out from version control, or remove it and write a new one: warplens check --update"
+_WRITE_AGAIN_HINT = (
+    "check it out from version control, or remove it and write a new one: warplens check --update"
+)
 
 
 class StoredBaseline(Struct, frozen=True):
@@ -47,8 +49,8 @@ class _Head(Struct, frozen=True):
 def read_baselines(path: Path) -> tuple[StoredBaseline, ...]:
     """Return the baseline in a file, or those in a folder by name; none where there is neither.
 
-    Raises InputError: unreadable, cut off, with the marks of a merge conflict, of another schema, with a kernel
-    twice.
+    Raises InputError: unreadable, cut off, with the marks of a merge conflict, of another schema, with a
+    kernel twice.
     """
     if path.is_dir():
         files = list_files(path, _SUFFIX)
@@ -132,7 +134,7 @@ def _check_unique(path: Path, data: bytes, kernels: Sequence[BaselineKernel]) ->
 
 
 def format_baseline(baseline: Baseline) -> str:
-    """Return a baseline as text: a line for each fact, GPU, input and kernel; the same for equal baselines."""
+    """Return a baseline as text: a line for each fact, GPU, input and kernel; equal ones give equal texts."""
     kernels = sorted({kernel.key: kernel for kernel in baseline.kernels}.values(), key=lambda each: each.key)
     whole = replace(baseline, kernels=tuple(kernels))
     lines = []

@@ -176,9 +176,7 @@ class _ConfigReader:
             "removed_kernels": self._read_policy,
             "kernels": self._read_kernels,
         }
-        values = {
-            key: read(fields[key], (*where, key)) for key, read in readers.items() if key in fields
-        }
+        values = {key: read(fields[key], (*where, key)) for key, read in readers.items() if key in fields}
         common = self._read_limits(fields, where, tuple(readers))
         baseline = values.pop("baseline", None)
         entries = values.pop("kernels", ())
@@ -201,7 +199,7 @@ class _ConfigReader:
         return value
 
     def _read_limits(self, fields: Mapping[str, object], where: TomlPath, others: tuple[str, ...]) -> Limits:
-        """Return the limits among the keys of a table; a key that is neither a limit nor among `others` fails."""
+        """Return the limits among the keys of a table; one that is no limit and not among `others` fails."""
         thresholds: dict[str, Threshold | None] = {}
         budgets: dict[tuple[str, BudgetSide], Budget | None] = {}
         forbidden: tuple[str, ...] | None = None
@@ -254,7 +252,7 @@ class _ConfigReader:
         if is_share and isinstance(value, str) and (match := _SHARE.fullmatch(value.strip())):
             value = self._parse_number(match[1], path) / 100
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise self._fail(path, f"must be a number{' or a share' if is_share else ''}, or \"ignore\"")
+            raise self._fail(path, f'must be a number{" or a share" if is_share else ""}, or "ignore"')
         if is_share and value > 1:
             raise self._fail(path, f'must be a share from 0 to 1; for {value:g} percent write "{value:g}%"')
         return Budget(metric, side, self._check_amount(value, path))

@@ -1,8 +1,8 @@
-"""What a baseline keeps of a kernel: figures rounded to six digits, which is less than any change that counts."""
+"""What a baseline keeps of a kernel: figures rounded to six digits, less than any change that counts."""
 
 from msgspec import UNSET
 
-from analyzer.comparison.kernel_metrics import list_first_predictions, list_metrics
+from analyzer.comparison.kernel_metrics import METRICS, Preference, list_first_predictions, list_metrics
 from analyzer.report.analyze_schema import KernelReport, LaunchEntry, PredictionEntry
 from analyzer.report.baseline_schema import Amount, BaselineKernel, BaselinePrediction
 from analyzer.text.escaping import escape_controls
@@ -19,6 +19,8 @@ def make_kernel_facts(report: KernelReport, input_name: str) -> BaselineKernel:
     metrics: dict[str, Amount] = {}
     by_gpu: dict[str, dict[str, Amount]] = {entry.gpu: {} for entry in report.predictions}
     for each in list_metrics(report):
+        if METRICS[each.metric].preference is Preference.NONE:
+            continue
         figures = by_gpu[each.gpu] if each.gpu else metrics
         figures[each.metric] = round_figure(each.value, _FIGURE_DIGITS)
     return BaselineKernel(
@@ -38,9 +40,9 @@ def make_kernel_facts(report: KernelReport, input_name: str) -> BaselineKernel:
 
 def round_figure(value: float, digits: int) -> Amount:
     """Return a figure with so many significant digits; an integer stays as it is."""
-    if value == int(value) and abs(value) < _MAX_EXACT_INTEGER:
-        return int(value)
-    return float(f"{value:.{digits}g}")
+    rounded = value if value == int(value) else float(f"{value:.{digits}g}")
+    is_integer = rounded == int(rounded) and abs(rounded) < _MAX_EXACT_INTEGER
+    return int(rounded) if is_integer else rounded
 
 
 def _make_cpi_stack(report: KernelReport, entry: PredictionEntry) -> dict[str, Amount]:
@@ -49,7 +51,9 @@ def _make_cpi_stack(report: KernelReport, entry: PredictionEntry) -> dict[str, A
     if not instructions:
         return {}
     issued = instructions * max(1.0, entry.waves)
-    stack = {stall: float(f"{cycles / issued:.{_STACK_DIGITS}f}") for stall, cycles in entry.cpi_stack.items()}
+    stack = {
+        stall: float(f"{cycles / issued:.{_STACK_DIGITS}f}") for stall, cycles in entry.cpi_stack.items()
+    }
     return {stall: cpi for stall, cpi in stack.items() if cpi}
 
 

@@ -11,8 +11,8 @@ round has paired:
 6. name, architecture and launch in another input;
 7. the name without what compilers add to it, where only one kernel on each side has it.
 
-What is left with equal input, name and architecture is a kernel whose given launch moved; with equal input and
-name, one whose architecture moved. Neither can be compared. The rest is new or removed.
+What is left with equal input, name and architecture is a kernel whose given launch moved; with equal input
+and name, one whose architecture moved. Neither can be compared. The rest is new or removed.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -101,7 +101,7 @@ class _Matcher:
             self._pair_nearest(olds, news)
 
     def _pair_nearest(self, olds: list[int], news: list[int]) -> None:
-        """Pair versions of one kernel, such as those of an autotuner, by size of the code, then by registers."""
+        """Pair versions of one kernel, such as those of an autotuner, by code size, then by registers."""
         if len(olds) * len(news) > _MAX_COMPARED_PAIRS:
             olds.sort(key=lambda old: _measure_size(self._old[old]))
             news.sort(key=lambda new: _measure_size(self._new[new]))

@@ -30,7 +30,7 @@ class BudgetSide(StrEnum):
 
 
 class Threshold(Struct, frozen=True):
-    """How far a figure may move to the worse: by a share of its old value, or by an amount in its own unit."""
+    """How far a figure may move to the worse: by a share of its old value, or by an amount in its unit."""
 
     amount: float
     is_share: bool

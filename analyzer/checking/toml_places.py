@@ -1,13 +1,13 @@
 """Places of the keys and values of a TOML text, for carets under them.
 
-One pass over the tokens of a text that is known to be TOML: headers set the path of what follows, `[[header]]`
-counts up, and brackets are only counted. In
+One pass over the tokens of a text that is known to be TOML: headers set the path of what follows,
+`[[header]]` counts up, and brackets are only counted. In
 
     [[check.kernels]]
     match = "fmha*"
 
-the key at path ("check", "kernels", 0, "match") has line 2, column 1. What stands inside an inline table has the
-place of the key that the table belongs to.
+the key at path ("check", "kernels", 0, "match") has line 2, column 1. What stands inside an inline table has
+the place of the key that the table belongs to.
 """
 
 import re

@@ -196,7 +196,9 @@ class KernelAnalyzer:
 
 def find_launches(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
     """Return the launches of a kernel; what was not given is taken from metadata, and assumed on request."""
-    launches = tuple(_complete_from_metadata(launch, kernel) for launch in find_given_launches(kernel, options))
+    launches = tuple(
+        _complete_from_metadata(launch, kernel) for launch in find_given_launches(kernel, options)
+    )
     if not options.assumes_launch:
         return launches
     from analyzer.pipeline.assumed_launch import assume_launch

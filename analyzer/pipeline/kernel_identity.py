@@ -1,8 +1,8 @@
 """Identities of kernels: what a later check recognizes them by, whatever their file, place or name became.
 
-A report has the launch as it was completed from metadata: a Triton kernel compiled for eight warps in place of
-four has another block there. Its digest of the launch is of what was given, so that such a change counts as one
-of the kernel and not of the question asked.
+A report has the launch as it was completed from metadata: a Triton kernel compiled for eight warps in place
+of four has another block there. Its digest of the launch is of what was given, so that such a change counts
+as one of the kernel and not of the question asked.
 """
 
 import hashlib

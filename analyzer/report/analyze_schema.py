@@ -394,7 +394,8 @@ class IdentityEntry(Struct, frozen=True, kw_only=True):
     """What tells whether a kernel is the one of an earlier report; the same on any machine."""
 
     code: Annotated[
-        str, Meta(description="SHA-256 of instructions, control codes and resources, without names and lines.")
+        str,
+        Meta(description="SHA-256 of instructions, control codes and resources, without names and lines."),
     ]
     launch: Annotated[
         str,

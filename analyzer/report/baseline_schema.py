@@ -1,7 +1,7 @@
 """The committed baseline of `check`: schema `warplens/baseline/1`.
 
-Docstrings and descriptions are published in `hwdb/schema/baseline-1.json`. A file has one line for each kernel,
-in a fixed order, so that two branches which change different kernels merge.
+Docstrings and descriptions are published in `hwdb/schema/baseline-1.json`. A file has one line for each
+kernel, in a fixed order, so that two branches which change different kernels merge.
 """
 
 from collections.abc import Mapping
@@ -59,9 +59,7 @@ class Baseline(Struct, frozen=True, kw_only=True):
     tool_version: str
     model: str
     model_fingerprint: Annotated[str, Meta(description="Hash of the code and the tables that decide a time.")]
-    assumed_launch: Annotated[
-        bool, Meta(description="Kernels without a launch were given an assumed one.")
-    ]
+    assumed_launch: Annotated[bool, Meta(description="Kernels without a launch were given an assumed one.")]
     gpus: tuple[BaselineGpu, ...]
     inputs: tuple[BaselineInput, ...]
     kernels: tuple[BaselineKernel, ...]
