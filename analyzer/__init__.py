@@ -9,7 +9,6 @@ Public names load on first use (PEP 562), so `import analyzer` stays cheap:
 """
 
 from importlib import import_module
-from time import time_ns
 from typing import TYPE_CHECKING
 
 from analyzer.version import __version__
@@ -51,8 +50,6 @@ _MODULES_BY_NAME = {
     "Report": "analyzer.report.analyze_schema",
     "WarplensError": "analyzer.text.errors",
 }
-
-IMPORT_TIME_NS = time_ns()  # sources edited later are not what runs (see evaluation/result_cache.py)
 
 __all__ = [
     "Kernel",

@@ -23,8 +23,8 @@ from analyzer.checking.gate import (
 from analyzer.checking.kernel_facts import make_kernel_facts
 from analyzer.checking.kernel_matching import Matching, match_kernels
 from analyzer.execution.binding.launch_file import load_launch_file
-from analyzer.pipeline.analysis import analyze_programs
-from analyzer.pipeline.loaded_program import load_for_gpus
+from analyzer.ir.launch import Launch, LaunchTable, Timing
+from analyzer.pipeline.cached_analysis import analyze_files
 from analyzer.pipeline.options import Options
 from analyzer.report.analyze_schema import KernelReport, Report, WarningEntry
 from analyzer.report.baseline_schema import Baseline, BaselineKernel
@@ -47,6 +47,7 @@ class CheckRequest(Struct, frozen=True, kw_only=True):
     inputs: tuple[str, ...] = ()  # in place of those of the configuration, from the current folder
     updates: bool = False  # write the baseline
     jobs: int = 1
+    cache_folder: Path | None = None  # of reports of kernels; None: nothing is kept
     accept_command: str = ACCEPT_COMMAND
 
 
@@ -175,20 +176,45 @@ def _analyze(request: CheckRequest, inputs: CheckInputs, progress: ProgressCallb
     config = request.config
     forbidden = config.limits.all_forbidden
     options = Options(
-        launch_table=None if config.launch is None else load_launch_file(config.launch),
+        launch=Launch(timing=Timing.KERNEL),
+        launch_table=None if config.launch is None else _load_launches(config.launch),
         assumes_launch=config.assumes_launch,
         identifies=True,
+        shares_steps=False,
+        cache_folder=request.cache_folder,
         models=(config.model,) if config.model else (),
         advice=bool(forbidden),
         advice_rules=forbidden,
         jobs=request.jobs,
     )
     gpus = config.gpus or None
-    programs = [program for each in inputs.inputs for program in load_for_gpus(each.path, gpus, options)]
-    report = analyze_programs(programs, gpus, options, progress)
+    paths = [each.path for each in inputs.inputs]
+    cache_notes: list[str] = []
+    report = analyze_files(paths, gpus, options, progress, notes=cache_notes)
     if not report.kernels:
         raise InputError("the inputs have no kernels", hint="nothing was checked")
     return report
+
+
+def _load_launches(path: Path) -> LaunchTable:
+    """Return the launches of a file, each timed alone unless the file says otherwise.
+
+    The interval from launch to launch has a floor of some microseconds, under which a small kernel could become
+    slower unseen.
+    """
+    table = load_launch_file(path)
+    return LaunchTable(
+        tuple(
+            (
+                glob,
+                tuple(
+                    replace(launch, timing=Timing.KERNEL) if launch.timing is Timing.INTERVAL else launch
+                    for launch in launches
+                ),
+            )
+            for glob, launches in table.entries
+        )
+    )
 
 
 def _compare(

@@ -29,20 +29,20 @@ def add_identities(
     analyses: Sequence[KernelAnalysis],
     loaded: LoadedKernel,
     options: Options,
-) -> list[KernelReport]:
+) -> tuple[KernelReport, ...]:
     """Return the reports of one kernel, one for each of its launches, with identities."""
     code = digest_code(loaded.kernel)
     if loaded.traces:
         launches = [_TRACED] * len(reports)
     else:
         launches = [digest_launch(launch) for launch in find_given_launches(loaded.kernel, options)]
-    return [
+    return tuple(
         replace(
             report,
             identity=IdentityEntry(code=code, launch=launch, hottest_source=find_hottest_source(analysis)),
         )
         for report, analysis, launch in zip(reports, analyses, launches, strict=True)
-    ]
+    )
 
 
 def digest_launch(launch: Launch) -> str:
