@@ -104,9 +104,14 @@ def check(
     return run_check(CheckRequest(config=found, inputs=paths, updates=update, jobs=jobs))
 
 
-def run_check(request: CheckRequest, progress: ProgressCallback = ignore_progress) -> CheckReport:
+def run_check(
+    request: CheckRequest,
+    progress: ProgressCallback = ignore_progress,
+    cache_notes: list[str] | None = None,
+) -> CheckReport:
     """Return the report of a check; write the baseline where that was asked for, or where there is none yet.
 
+    cache_notes: receives sentences on the state of the cache, which are not of the report.
     Raises InputError, HardwareError or UsageError.
     """
     config, path = request.config, request.config.baseline_path
@@ -115,7 +120,7 @@ def run_check(request: CheckRequest, progress: ProgressCallback = ignore_progres
     stored = _read_stored(request)
     is_first = config.holds_baseline and not stored
     writes = request.updates or (is_first and not _is_held_to_budgets_alone(request))
-    report = _analyze(request, inputs, progress)
+    report = _analyze(request, inputs, progress, cache_notes)
     found = _compare(config, report, inputs, stored)
     if found.reasons and not request.updates:
         raise _make_refusal(stored, found)
@@ -171,7 +176,12 @@ def _is_held_to_budgets_alone(request: CheckRequest) -> bool:
     )
 
 
-def _analyze(request: CheckRequest, inputs: CheckInputs, progress: ProgressCallback) -> Report:
+def _analyze(
+    request: CheckRequest,
+    inputs: CheckInputs,
+    progress: ProgressCallback,
+    cache_notes: list[str] | None,
+) -> Report:
     """Return the analysis of all inputs."""
     config = request.config
     forbidden = config.limits.all_forbidden
@@ -189,7 +199,6 @@ def _analyze(request: CheckRequest, inputs: CheckInputs, progress: ProgressCallb
     )
     gpus = config.gpus or None
     paths = [each.path for each in inputs.inputs]
-    cache_notes: list[str] = []
     report = analyze_files(paths, gpus, options, progress, notes=cache_notes)
     if not report.kernels:
         raise InputError("the inputs have no kernels", hint="nothing was checked")
@@ -199,8 +208,8 @@ def _analyze(request: CheckRequest, inputs: CheckInputs, progress: ProgressCallb
 def _load_launches(path: Path) -> LaunchTable:
     """Return the launches of a file, each timed alone unless the file says otherwise.
 
-    The interval from launch to launch has a floor of some microseconds, under which a small kernel could become
-    slower unseen.
+    The interval from launch to launch has a floor of some microseconds, under which a small kernel could
+    become slower unseen.
     """
     table = load_launch_file(path)
     return LaunchTable(

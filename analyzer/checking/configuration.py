@@ -14,6 +14,7 @@
 The file is the one that is named, else the first one with such a table in the current folder or above.
 """
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -94,7 +95,7 @@ def find_config(path: Path | None = None, folder: Path | None = None) -> CheckCo
     start = Path.cwd() if folder is None else folder.resolve()
     for each in (start, *start.parents):
         for name in (_OWN_FILE, _PROJECT_FILE):
-            candidate = each / name
+            candidate = Path(os.path.relpath(each / name))
             if candidate.is_file() and (found := _read_config(candidate, is_named=False)) is not None:
                 return found
     return CheckConfig()

@@ -238,9 +238,8 @@ class _Judge:
         unit = f" {metric.unit}" if metric.unit else ""
         moved = f"{_format_figure(entry.baseline)} -> {_format_figure(entry.value)}{unit}"
         allowed = f"allowed {entry.limit}" if entry.limit != "0" else "none allowed"
-        gpu = entry.gpu or self._first_gpu
-        evidence = "; ".join(list_evidence(self._old, self._candidate.facts, gpu)[:_MAX_SHOWN_EVIDENCE])
-        reason = f": {evidence}" if evidence else ""
+        found = list_evidence(self._old, self._candidate.facts, entry.gpu) if entry.gpu else ()
+        reason = f": {'; '.join(found[:_MAX_SHOWN_EVIDENCE])}" if found else ""
         return f"{metric.label}{change}{where} ({moved}, {allowed}){reason}"
 
     def _judge_lost_figures(self, old: BaselineKernel) -> None:

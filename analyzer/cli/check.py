@@ -12,7 +12,7 @@ from analyzer.cli.completion import complete_files, complete_gpus, complete_mode
 from analyzer.cli.examples import make_examples
 from analyzer.cli.exit_codes import ExitCode
 from analyzer.cli.options import jobs_option, split_names, strict_option
-from analyzer.cli.output import check_outputs, check_warnings, output_options, write_report
+from analyzer.cli.output import check_outputs, check_warnings, output_options, print_line, write_report
 from analyzer.cli.progress import show_progress
 from analyzer.text.errors import UsageError
 
@@ -108,8 +108,11 @@ def check(
         jobs=jobs or os.cpu_count() or 1,
         accept_command=_make_accept_command(),
     )
+    cache_notes: list[str] = []
     with show_progress("reading") as progress:
-        report = run_check(request, progress)
+        report = run_check(request, progress, cache_notes)
+    for note in cache_notes:
+        print_line(f"note: {note}", to_errors=True)
     write_report(report, output_format, output)
     code = check_warnings(report.warnings, strict=strict)
     return code or (ExitCode.CLEAN if report.is_clean else ExitCode.GATE_TRIPPED)

@@ -1,6 +1,7 @@
 """The text of a check: kernels that changed, worst first, what trips the gate, and how to accept it."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.text import Text
@@ -21,6 +22,7 @@ from analyzer.text.source import shorten_source
 _MAX_ROWS = 60
 _MAX_VIOLATIONS = 60
 _MAX_NAME_CHARS = 80
+_MAX_SHOWN_EVIDENCE = 3
 _SAME = "[=]"
 _NO_FIGURE = ""
 _STYLES = {
@@ -39,12 +41,13 @@ def print_check(report: CheckReport, console: Console) -> None:
     changed = [kernel for kernel in report.kernels if not _is_plain(kernel)]
     if changed:
         console.print(_make_table(report, changed))
-    for violation in report.violations[:_MAX_VIOLATIONS]:
+    violations = [each for each in report.violations if each.level is not Level.NOTE]
+    for violation in violations[:_MAX_VIOLATIONS]:
         console.print(
             Text(_format_violation(violation), style=_LEVEL_STYLES[violation.level]), soft_wrap=True
         )
-    if len(report.violations) > _MAX_VIOLATIONS:
-        console.print(Text(f"and {len(report.violations) - _MAX_VIOLATIONS:,} more: --format json has all"))
+    if len(violations) > _MAX_VIOLATIONS:
+        console.print(Text(f"and {len(violations) - _MAX_VIOLATIONS:,} more: --format json has all"))
     for note in report.notes:
         console.print(Text(f"note: {note}", style="dim"), soft_wrap=True)
     for warning in report.warnings:
@@ -62,8 +65,10 @@ def _is_plain(kernel: CheckedKernel) -> bool:
 def _make_table(report: CheckReport, changed: Sequence[CheckedKernel]) -> FittedTable:
     has_gpus = len(report.gpus) > 1
     rows, styles = [], []
+    names = Counter((kernel.demangled, kernel.architecture) for kernel in report.kernels)
     for kernel in changed[:_MAX_ROWS]:
-        for row in _make_rows(kernel, has_gpus=has_gpus):
+        is_ambiguous = names[kernel.demangled, kernel.architecture] > 1
+        for row in _make_rows(kernel, has_gpus=has_gpus, shows_input=is_ambiguous):
             rows.append(row)
             styles.append(_STYLES[kernel.outcome])
     others = len(report.kernels) - len(changed[:_MAX_ROWS])
@@ -78,7 +83,7 @@ def _make_table(report: CheckReport, changed: Sequence[CheckedKernel]) -> Fitted
         Column("spill"),
         Column("kernel", ColumnFit.WRAP, min_width=16),
         Column("GPU", ColumnFit.NO_WRAP),
-        Column("", ColumnFit.NO_WRAP),
+        Column("", ColumnFit.WRAP, min_width=10),
         Column("why", ColumnFit.WRAP, min_width=20, drop_rank=3),
     ]
     kept = [index for index, column in enumerate(columns) if has_gpus or column.name != "GPU"]
@@ -90,7 +95,7 @@ def _make_table(report: CheckReport, changed: Sequence[CheckedKernel]) -> Fitted
     )
 
 
-def _make_rows(kernel: CheckedKernel, *, has_gpus: bool) -> Iterator[tuple[str, ...]]:
+def _make_rows(kernel: CheckedKernel, *, has_gpus: bool, shows_input: bool) -> Iterator[tuple[str, ...]]:
     """Yield a row for each GPU on which the cycles moved, the worst first, and one at least."""
     cycles = sorted(
         (
@@ -104,7 +109,8 @@ def _make_rows(kernel: CheckedKernel, *, has_gpus: bool) -> Iterator[tuple[str, 
     registers, spills = (_format_difference(_find(kernel, name)) for name in ("registers", "spill_bytes"))
     about = (registers, f"{spills} B" if spills and spills != _SAME else spills)
     name = shorten_middle(kernel.demangled, _MAX_NAME_CHARS)
-    verdict, why = _format_verdict(kernel), "; ".join(kernel.evidence)
+    name = f"{name} in {kernel.input}" if shows_input else name
+    verdict, why = _format_verdict(kernel), "; ".join(kernel.evidence[:_MAX_SHOWN_EVIDENCE])
     entries: list[CheckedMetric | None] = [*(shown or cycles[:1])]
     for each in entries or [None]:
         share, difference = _format_change(each)
@@ -143,11 +149,10 @@ def _format_difference(entry: CheckedMetric | None) -> str:
 def _format_verdict(kernel: CheckedKernel) -> str:
     """Return `FAIL > +5 %`, `improved`, `new`."""
     match kernel.outcome:
-        case Outcome.REGRESSED:
-            return f"FAIL {_format_limit(kernel.metrics, Outcome.REGRESSED)}"
-        case Outcome.OVER_BUDGET:
-            broken = next((m for m in kernel.metrics if m.outcome is Outcome.OVER_BUDGET), None)
-            return "FAIL forbidden" if broken is None else f"FAIL {broken.metric} {broken.limit}"
+        case Outcome.REGRESSED | Outcome.OVER_BUDGET:
+            failed = (Outcome.REGRESSED, Outcome.OVER_BUDGET)
+            limits = dict.fromkeys(_format_limit(each) for each in kernel.metrics if each.outcome in failed)
+            return "FAIL " + (", ".join(limits) or "forbidden")
         case Outcome.IMPROVED:
             return "improved"
         case Outcome.ADDED:
@@ -158,13 +163,15 @@ def _format_verdict(kernel: CheckedKernel) -> str:
             return "renamed" if kernel.status is KernelStatus.RENAMED else "ok"
 
 
-def _format_limit(metrics: Iterable[CheckedMetric], outcome: Outcome) -> str:
+def _format_limit(entry: CheckedMetric) -> str:
     """Return the limit that a figure is beyond, with the figure's name where it is not the cycles."""
-    first = next(each for each in metrics if each.outcome is outcome)
-    name = "" if first.metric == "cycles" else f"{first.metric} "
-    if not first.limit:
-        return f"{name}lost"
-    return f"{name}{'<' if first.limit.startswith('-') else '>'} {first.limit}"
+    name = "" if entry.metric == "cycles" else f"{entry.metric} "
+    if not entry.limit:
+        return f"{name}not known any more"
+    if entry.outcome is Outcome.OVER_BUDGET:
+        side, _, amount = entry.limit.partition(" ")
+        return f"{entry.metric} {'>' if side == '<=' else '<'} {amount}"
+    return f"{name}{'<' if entry.limit.startswith('-') else '>'} {entry.limit.lstrip('+')}"
 
 
 def _format_violation(violation: Violation) -> str:
@@ -189,7 +196,7 @@ def _format_totals(report: CheckReport) -> str:
     if totals.passed or not parts:
         parts.append(f"{totals.passed:,} passed")
     if report.updated:
-        parts[-1] += f"      written: {report.baseline}"
+        parts[-1] += f"      accepted: {report.baseline}"
     elif report.accept:
         parts[-1] += f"      accept: {report.accept}"
     return ", ".join(parts)
