@@ -32,7 +32,7 @@ def render_json(report: AnyReport) -> str:
 
 
 def make_json_schema(schema: str) -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of a report or a baseline by its `schema`, such as `warplens/analyze/1`."""
+    """Return the JSON Schema (2020-12) of a report or a baseline by its `schema`: `warplens/analyze/1`."""
     draft = "https://json-schema.org/draft/2020-12/schema"
     url = f"{_SCHEMA_BASE_URL}/{make_schema_file_name(schema)}"
     return {"$schema": draft, "$id": url, **msgspec.json.schema(PUBLISHED_TYPES[schema])}
