@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from analyzer.version import __version__
 
 if TYPE_CHECKING:
+    from analyzer.checking.checking import check
     from analyzer.evaluation.calibrating import calibrate
     from analyzer.evaluation.transfer import transfer
     from analyzer.evaluation.validation import validate
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _MODULES_BY_NAME = {
     "analyze": "analyzer.pipeline",
+    "check": "analyzer.checking.checking",
     "load": "analyzer.pipeline",
     "validate": "analyzer.evaluation.validation",
     "transfer": "analyzer.evaluation.transfer",
@@ -66,6 +68,7 @@ __all__ = [
     "analyze",
     "calibrate",
     "diff",
+    "check",
     "from_triton",
     "load",
     "load_gpu",

@@ -196,16 +196,23 @@ class KernelAnalyzer:
 
 
 def find_launches(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
-    """Return the launches of the launch file if it names the kernel, else the one of the options."""
-    table = options.launch_table
-    names = (kernel.name, demangle(kernel.name))
-    found = table.find_launches(*names, kernel_hash=kernel.triton_hash) if table else ()
-    launches = tuple(_complete_from_metadata(launch, kernel) for launch in found or (options.launch,))
+    """Return the launches of a kernel; what was not given is taken from metadata, and assumed on request."""
+    launches = tuple(
+        _complete_from_metadata(launch, kernel) for launch in find_given_launches(kernel, options)
+    )
     if not options.assumes_launch:
         return launches
     from analyzer.pipeline.assumed_launch import assume_launch
 
     return tuple(assume_launch(kernel, launch) for launch in launches)
+
+
+def find_given_launches(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
+    """Return the launches of the launch file if it names the kernel, else the one of the options."""
+    table = options.launch_table
+    names = (kernel.name, demangle(kernel.name))
+    found = table.find_launches(*names, kernel_hash=kernel.triton_hash) if table else ()
+    return found or (options.launch,)
 
 
 def _complete_from_metadata(launch: Launch, kernel: Kernel) -> Launch:

@@ -71,7 +71,7 @@ _FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
         _JSON,
     ),
     "diff": (ReportFormat("text", Medium.CONSOLE, "diff", "print_diff"), _JSON),
-    "check": (_JSON,),
+    "check": (ReportFormat("text", Medium.CONSOLE, "check", "print_check"), _JSON),
     "tasks": (ReportFormat("text", Medium.CONSOLE, "tasks", "print_tasks"), _JSON),
     "predict": (
         ReportFormat("text", Medium.CONSOLE, "predict", "print_predictions"),
