@@ -54,8 +54,8 @@ def describe_rule(name: str) -> RuleText:
     if name in list_rule_names():
         action = find_rule(name).action
         sentence = f"{action[:1].upper()}{action[1:].removesuffix('.')}."
-        return RuleText(name.replace("-", " "), sentence, f"{SITE_URL}/rules/{name}/")
-    page = f"{SITE_URL}/{'diff' if name in _DIFF_RULES else 'check'}/"
+        return RuleText(name.replace("-", " "), sentence, f"{SITE_URL}/rules/{name}.html")
+    page = f"{SITE_URL}/{'diff' if name in _DIFF_RULES else 'check'}.html"
     title, explanation = _NAMED_RULES.get(name) or _describe_pattern(name)
     return RuleText(title, explanation, page)
 

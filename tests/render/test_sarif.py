@@ -71,7 +71,7 @@ def test_rules_of_advice_lead_to_their_pages() -> None:
     assert names
     for rule in run["tool"]["driver"]["rules"]:
         if rule["id"] in names:
-            page = rule["helpUri"].removesuffix("/").rpartition("/")[2]
+            page = rule["helpUri"].rpartition("/")[2].removesuffix(".html")
             assert (ROOT / "docs" / "rules" / f"{page}.md").is_file()
 
 
