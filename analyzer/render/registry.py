@@ -85,6 +85,7 @@ _FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
         ReportFormat("csv", Medium.DOCUMENT, "csv_tables", "render_diff_csv"),
     ),
     "check": (
+        ReportFormat("text", Medium.CONSOLE, "check", "print_check"),
         _JSON,
         *_FINDINGS,
         ReportFormat("csv", Medium.DOCUMENT, "csv_tables", "render_check_csv"),
