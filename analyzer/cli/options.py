@@ -107,6 +107,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
         explain: bool = False,
         levels: bool = False,
         advice: bool = False,
+        hardware_curves: bool = False,
     ) -> "Options":
         """Return the options of the pipeline. Raises UsageError."""
         from analyzer.execution.static_counts.block_counts import parse_trip_count_rule
@@ -134,6 +135,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
             explain=explain,
             levels=levels,
             advice=advice,
+            hardware_curves=hardware_curves,
             listing=listing,
             min_coverage=min_coverage,
         )

@@ -53,6 +53,7 @@ _FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
     "analyze": (
         ReportFormat("text", Medium.CONSOLE, "terminal", "print_report"),
         _JSON,
+        ReportFormat("html", Medium.DOCUMENT, "html.analysis_page", "render_analysis_page"),
         ReportFormat("listing", Medium.CONSOLE, "terminal", "print_listings", is_choice=False),
     ),
     "whatif": (
@@ -70,8 +71,8 @@ _FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
         ReportFormat("csv", Medium.DOCUMENT, "transfer", "render_transfer_csv"),
         _JSON,
     ),
-    "diff": (_JSON,),
-    "check": (_JSON,),
+    "diff": (_JSON, ReportFormat("html", Medium.DOCUMENT, "html.diff_page", "render_diff_page")),
+    "check": (_JSON, ReportFormat("html", Medium.DOCUMENT, "html.check_page", "render_check_page")),
     "tasks": (ReportFormat("text", Medium.CONSOLE, "tasks", "print_tasks"), _JSON),
     "predict": (
         ReportFormat("text", Medium.CONSOLE, "predict", "print_predictions"),
