@@ -21,6 +21,8 @@ _MAX_HOT_PLACES = 8
 _MIN_STALL_SHARE = 0.002
 _MIN_LABEL_SHARE = 0.13  # of a stack, below which a segment's name does not fit
 _MAX_MEMORY_ROWS = 400
+_MIN_RESOURCE_SHARE = 0.03  # of the largest bound, below which a resource has no column
+_INTERVAL_ROOM = 1.08  # of an axis over the end of its interval
 _NO_RESOURCE = frozenset({"latency", "recurrence"})  # bounds that nothing is occupied by
 
 
@@ -58,7 +60,9 @@ class PredictionPanel(Struct, frozen=True, kw_only=True):
     entry: PredictionEntry
     headline: str
     waves: str
-    interval: tuple[float, float, float]  # low, time, high, as shares of the widest time that is drawn
+    own_interval: tuple[float, ...]  # low, time, high, as shares of a little more than the last
+    interval: tuple[float, ...]  # the same as shares of the widest time of all predictions
+    scale: float  # time over the longest one
     groups: tuple[BarGroup, ...]
     stack: tuple[Segment, ...]
     cycles_per_instruction: float | None
@@ -143,16 +147,23 @@ def _make_prediction_panel(
     kernel: KernelReport, entry: PredictionEntry, view: int, widest_us: float
 ) -> PredictionPanel:
     times = (entry.time_us_low, entry.time_us, entry.time_us_high)
+    longest = max(other.time_us for other in kernel.predictions)
     return PredictionPanel(
         view=view,
         entry=entry,
         headline=format_speed_of_light(entry),
         waves=format_waves(entry.waves, entry.tail_share),
-        interval=tuple(min(1.0, time / widest_us) if widest_us else 0.0 for time in times),  # type: ignore[arg-type]
+        own_interval=_divide(times, _INTERVAL_ROOM * max(times)),
+        interval=_divide(times, widest_us),
+        scale=entry.time_us / longest if longest else 0.0,
         groups=tuple(_make_bar_groups(entry)),
         stack=make_stack(entry.cpi_stack, entry.cycles),
         cycles_per_instruction=_compute_cpi(kernel, entry),
     )
+
+
+def _divide(times_us: Sequence[float], total_us: float) -> tuple[float, ...]:
+    return tuple(min(1.0, time / total_us) if total_us else 0.0 for time in times_us)
 
 
 def _compute_cpi(kernel: KernelReport, entry: PredictionEntry) -> float | None:
@@ -261,7 +272,8 @@ def _list_resources(kernel: KernelReport) -> tuple[str, ...]:
         for name, cycles in one.items():
             if name not in _NO_RESOURCE and most:
                 shares[name] = max(shares.get(name, 0.0), cycles / most)
-    return tuple(sorted(shares, key=lambda name: (-shares[name], name)))
+    shown = [name for name, share in shares.items() if share >= _MIN_RESOURCE_SHARE]
+    return tuple(sorted(shown, key=lambda name: (-shares[name], name)))
 
 
 def _make_pressure_rows(kernel: KernelReport, resources: Sequence[str]) -> Iterable[PressureRow]:

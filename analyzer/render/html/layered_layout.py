@@ -10,8 +10,9 @@ The steps are those of Sugiyama, Tagawa and Toda (IEEE Transactions on Systems, 
    the top.
 4. Nodes and waypoints of a layer are ordered by the mean place of their neighbours, layer by layer down and up, and
    the order with fewest crossings is kept.
-5. Places are moved to the mean place of their neighbours, as near as the order and the widths allow: least squares
-   under minimal distances, which is isotonic regression (pool adjacent violators).
+5. Layer by layer, down and up, nodes are moved to the mean place of their neighbours in the layer before, waypoints
+   to the mean place of their edge's, as near as the order and the widths allow: least squares under minimal
+   distances, which is isotonic regression (pool adjacent violators).
 
 Example: the loop 0 -> 1 -> 2 -> 1, 2 -> 3 has four layers and one back edge, whose two waypoints lie beside 1 and 2.
 """
@@ -22,8 +23,9 @@ from itertools import pairwise
 from msgspec import Struct
 
 _N_SWEEPS = 12
-_N_MOVES = 24
-_WAYPOINT_WEIGHT = 3.0  # of a node's wish for a place; long edges are straight rather than nodes centred
+_N_MOVES = 25  # an odd number: the last one goes down
+_NODE_WEIGHT = 6.0  # of a node's wish for a place, against a waypoint's: nodes stay, edges are drawn around them
+_KIN_WEIGHT = 10.0  # of a neighbouring node's place against a waypoint's: sequences of nodes are straight
 _MARGIN = 8.0
 
 
@@ -63,6 +65,7 @@ class _Item(Struct):
     weight: float
     above: list[int]
     below: list[int]
+    chain: Sequence[int] = ()  # of a waypoint: all of its edge
     x: float = 0.0  # of the centre
 
 
@@ -73,7 +76,11 @@ def lay_out(successors: Sequence[Sequence[int]], sizes: Sizes) -> Layout:
     """
     back = _find_back_edges(successors)
     layers = _assign_layers(successors, back)
-    items = [_Item(layer, sizes.node_width, 1.0, [], []) for layer in layers]
+    loop_width = sizes.node_width + 2 * sizes.gap_x  # room for the edge of a node to itself
+    items = [
+        _Item(layer, loop_width if node in successors[node] else sizes.node_width, _NODE_WEIGHT, [], [])
+        for node, layer in enumerate(layers)
+    ]
     chains = _add_chains(successors, back, items, sizes.waypoint_width)
     rows = _order(items)
     _place(items, rows, sizes.gap_x)
@@ -155,10 +162,8 @@ def _add_chains(
                 between = range(items[node].layer, items[target].layer - 1, -1)
             else:
                 between = range(items[node].layer + 1, items[target].layer)
-            chain = []
-            for layer in between:
-                chain.append(len(items))
-                items.append(_Item(layer, waypoint_width, _WAYPOINT_WEIGHT, [], []))
+            chain = list(range(len(items), len(items) + len(between)))
+            items += (_Item(layer, waypoint_width, 1.0, [], [], chain) for layer in between)
             path = chain if edge in back else [node, *chain, target]
             for first, second in pairwise(path[::-1] if edge in back else path):
                 items[first].below.append(second)
@@ -214,14 +219,22 @@ def _place(items: Sequence[_Item], rows: Sequence[Sequence[int]], gap: float) ->
     for row in rows:
         _place_row(items, row, gap, {index: 0.0 for index in row})
     for move in range(_N_MOVES):
-        for row in rows if move % 2 == 0 else rows[::-1]:
-            wishes = {}
-            for index in row:
-                near = items[index].above + items[index].below
-                wishes[index] = (
-                    sum(items[other].x for other in near) / len(near) if near else items[index].x
-                )
+        downwards = move % 2 == 0
+        for row in rows if downwards else rows[::-1]:
+            wishes = {index: _find_wish(items, index, downwards=downwards) for index in row}
             _place_row(items, row, gap, wishes)
+
+
+def _find_wish(items: Sequence[_Item], index: int, *, downwards: bool) -> float:
+    """Return the mean place of a node's neighbours in the layer before, or of all waypoints of an edge."""
+    item = items[index]
+    if item.chain:
+        return sum(items[other].x for other in item.chain) / len(item.chain)
+    total = weight = 0.0
+    for other in item.above if downwards else item.below:
+        part = 1.0 if items[other].chain else _KIN_WEIGHT
+        total, weight = total + part * items[other].x, weight + part
+    return total / weight if weight else item.x
 
 
 def _place_row(items: Sequence[_Item], row: Sequence[int], gap: float, wishes: Mapping[int, float]) -> None:

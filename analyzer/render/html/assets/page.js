@@ -233,11 +233,11 @@ class Listing {
     const widest = (texts) => texts.reduce((most, text) => Math.max(most, text.length), 0);
     const ch = (count, least = 0) => `${Math.max(least, Math.min(count, 84)) + 1}ch`;
     this.columns = [
-      ["loop", `${8 + depth * 5}px`, ""], ["addr", ch(widest(data.address.map(address))), "address"],
-      ["share", "74px", "cycles"], ["stall", "52px", "stall"], ["pipe", ch(widest(data.pipes), 4), "pipe"],
-      hasControls && ["ctl", ch(widest(data.controls)), "control"], ["sass", ch(widest(data.texts), 24), "instruction"],
-      hasPlaces && ["src", ch(Math.min(30, widest(data.places)), 6), "source"], ["why", "34ch", "waits for"],
-    ].filter(Boolean);
+      ["loop", `${8 + depth * 5}px`, ""], ["addr", ch(widest(data.address.map(address)), 6), "address"],
+      ["share", "66px", "cycles"], ["stall", "44px", "stall"], ["pipe", ch(widest(data.pipes), 4), "pipe"],
+      ["sass", ch(Math.min(44, widest(data.texts)), 24), "instruction"], ["why", "27ch", "waits for"],
+      hasPlaces && ["src", ch(Math.min(26, widest(data.places)), 6), "source"], hasControls && ["ctl", ch(widest(data.controls)), "control"],
+    ].filter((column) => column && (innerWidth > 640 || !["stall", "pipe"].includes(column[0])));
     this.template = this.columns.map((column) => column[1]).join(" ");
     this.head = make("div", { class: "listing-head", role: "row" },
       ...this.columns.map(([name, , title]) => make("span", { class: `c-${name}`, role: "columnheader" }, title)));
@@ -409,10 +409,10 @@ class Listing {
       make("li", {}, make("a", { class: "mono", href: this.link(other) }, address(data.address[other])), " ", make("span", { class: "mono small" }, data.texts[data.text[other]])))),
       rows.length > 12 ? make("p", { class: "muted small" }, `and ${rows.length - 12} more`) : ""] : [];
     this.details.replaceChildren(
-      make("p", { class: "sass mono" }, make("b", {}, data.texts[data.text[row]])),
+      make("p", { class: "sass mono" }, make("b", {}, data.texts[data.text[row]])), make("p", { class: "mono muted" }, data.controls[data.control[row]]),
       make("dl", {}, ...fact("address", address(data.address[row])), ...fact("pipe", this.unknown.has(row) ? "unknown opcode" : data.pipes[data.pipe[row]]),
-        ...fact("control", data.controls[data.control[row]]), ...fact("executed by a warp", `${({ assumed: "~", unknown: "?" })[data.provenances[data.provenance[row]]] ?? ""}${group(data.executed[row], Number.isInteger(data.executed[row]) ? 0 : 2)}`),
-        ...fact("waits", data.stall_cycles[row] ? `${group(data.stall_cycles[row], 1)} cycles each time` : "not"), ...fact("of the launch's cycles", percent(data.share[row]))),
+        ...fact("executed by a warp", `${({ assumed: "~", unknown: "?" })[data.provenances[data.provenance[row]]] ?? ""}${group(data.executed[row], Number.isInteger(data.executed[row]) ? 0 : 2)}`),
+        ...fact("waits each time", data.stall_cycles[row] ? `${group(data.stall_cycles[row], 1)} cycles` : "not"), ...fact("of the launch's cycles", percent(data.share[row]))),
       ...(total ? [make("h3", {}, "Cycles by stall"), makeStack(stack.map(([index, cycles]) => [data.stalls[index], cycles]), total, 14),
         makeLegend(stack.map(([index, cycles]) => [data.stalls[index], cycles]), total)] : []),
       ...links("Waits for", data.producer[row] >= 0 ? [data.producer[row]] : []),
@@ -439,7 +439,12 @@ function makeLegend(parts, total, base = null) {
 }
 addEventListener("beforeprint", () => { if (listing) listing.draw(listing.order.length <= 3000); });
 addEventListener("afterprint", () => listing?.resize());
-addEventListener("resize", () => listing?.resize());
+let settle = 0;
+addEventListener("resize", () => {
+  listing?.resize();
+  clearTimeout(settle);
+  settle = setTimeout(() => { for (const node of $$("[data-roofline]", $("#main"))) if (node.offsetParent) drawRoofline(node); }, 120);
+});
 
 // ---- control flow ------------------------------------------------------------------------------
 
@@ -495,11 +500,12 @@ function drawRoofline(node) {
     .map((level) => ({ point, level, x: point[work] / point.bytes[level], y: point[work] / point.time_us * 1e6 })));
   const ridge = top / memory[0][1];
   const fit = (values, pad) => [10 ** Math.floor(Math.log10(Math.min(...values)) - pad), 10 ** Math.ceil(Math.log10(Math.max(...values)) + pad)];
-  const [x0, x1] = fit([...dots.map((dot) => dot.x), ridge], 0.15), [y0] = fit([...dots.map((dot) => dot.y), top / 300], 0.05);
-  const y1 = top * 3, width = 640, height = 380, left = 62, right = 14, up = 12, down = 44;
+  const [x0, x1] = fit([...dots.map((dot) => dot.x), ridge], 0.15), [y0] = fit([...dots.map((dot) => dot.y), top / 30], 0.05);
+  const y1 = top * 3, width = Math.max(300, Math.min(880, node.clientWidth || 640)),
+    height = Math.round(Math.max(280, Math.min(400, width * 0.66))), left = 58, right = own ? 82 : 14, up = 12, down = 44;
   const px = (x) => left + (width - left - right) * Math.log10(x / x0) / Math.log10(x1 / x0);
   const py = (y) => height - down - (height - up - down) * Math.log10(y / y0) / Math.log10(y1 / y0);
-  const svg = make("svg:svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Roofline of ${placed.length} kernels` });
+  const svg = make("svg:svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Roofline of ${placed.length} kernels` });
   const put = (name, attributes, ...children) => svg.append(make(`svg:${name}`, attributes, ...children));
   const word = usesFlops ? "FLOP" : "inst";
   for (let x = x0; x <= x1 * 1.001; x *= 10) {
@@ -522,7 +528,7 @@ function drawRoofline(node) {
     put("text", { class: "roof-label", x: px(at), y: py(at * rate) - 6, transform: `rotate(${angle} ${px(at)} ${py(at * rate) - 6})` }, `${level} ${group(rate / 1e9)} GB/s`);
     
   }
-  const low = Math.min(...memory.map(([, rate]) => rate)), high = Math.max(...memory.map(([, rate]) => rate));
+  const high = Math.max(...memory.map(([, rate]) => rate));
   for (const [name, rate] of [...peaks].sort((a, b) => b[1] - a[1])) {
     const from = Math.max(x0, rate / high);
     if (rate < y0) continue;
@@ -530,18 +536,22 @@ function drawRoofline(node) {
     put("text", { class: "roof-label", x: width - right, y: free(width - right, py(rate) - 5), "text-anchor": "end" }, `${name} ${prefixed(rate)}${word}/s`);
   }
   if (own) {
-    const y = own[work] / own.time_us * 1e6;
+    const y = own[work] / own.time_us * 1e6, labels = [];
     for (const [name, share] of Object.entries(own.pipes).filter(([, share]) => share > 0.02).slice(0, 8)) {
       const rate = y / share;
       if (rate > y1 || rate < y0) continue;
       put("line", { class: "pipe", x1: left, x2: width - right, y1: py(rate), y2: py(rate), "data-tip": `${name} all busy: ${prefixed(rate)}${word}/s of this kernel's mix` });
-      const at = free(left + 6, py(rate) - 3);
-      put("text", { class: "pipe-label", x: left + 6, y: at }, name);
+      labels.push([py(rate), name]);
+    }
+    let before = 0;
+    for (const [y, name] of labels.sort((a, b) => a[0] - b[0])) {
+      before = Math.max(y + 4, before + 12);
+      put("path", { class: "pipe", d: `M${width - right} ${y}L${width - right + 7} ${before - 4}` });
+      put("text", { class: "pipe-label", x: width - right + 9, y: before }, name);
     }
     const mine = dots.filter((dot) => dot.point === own);
     if (mine.length > 1) put("line", { class: "link", x1: px(mine[0].x), x2: px(mine.at(-1).x), y1: py(y), y2: py(y) });
   }
-  void low;
   for (const dot of dots.sort((a, b) => (a.point === own) - (b.point === own))) {
     const name = page.names[dot.point.kernel];
     const circle = make("svg:circle", { class: `pt ${dot.level} ${own ? (dot.point === own ? "here" : "other") : ""}`, cx: px(dot.x), cy: py(dot.y), r: dot.point === own ? 6 : 4.5,
@@ -550,9 +560,14 @@ function drawRoofline(node) {
     circle.addEventListener("click", open);
     circle.addEventListener("keydown", (event) => { if (event.key === "Enter") open(); });
     svg.append(circle);
-    if (dot.point === own) put("text", { class: "roof-label", x: px(dot.x), y: py(dot.y) + 19, "text-anchor": "middle" }, dot.level);
   }
-  const note = own ? "Dashed: where a pipe would be busy all the time with this kernel's mix. Pale points: other kernels, by their bytes of DRAM."
+  const levels = dots.filter((dot) => dot.point === own && own).sort((a, b) => a.x - b.x);
+  levels.forEach((dot, at) => {
+    if (at && px(dot.x) - px(levels[at - 1].x) < 24) return;
+    const same = levels.filter((other) => other.x >= dot.x && px(other.x) - px(dot.x) < 24);
+    put("text", { class: "roof-label", x: px(dot.x), y: py(dot.y) + 19, "text-anchor": "middle" }, same.map((other) => other.level).sort().join(", "));
+  });
+  const note = own ? `Dashed: where a pipe would be busy all the time with this kernel's mix.${placed.length > 1 ? " Pale points: other kernels, by their bytes of DRAM." : ""}`
     : "Points by their bytes of DRAM, of L2 where none come from DRAM; a point opens its kernel.";
   node.replaceChildren(tools, svg, make("p", { class: "note" }, placed.length > 1 || own ? note : ""));
 }
@@ -577,11 +592,28 @@ function setUpSliders() {
   }
   const sliders = curves.map((curve) => new Slider(curve, (moved) => {
     for (const other of sliders) if (other !== moved) other.set(other.base);
-    showPoint(result, moved.curve, moved.point, curves);
+    showPoint(result, moved.curve, moved.point);
   }));
   node.replaceChildren(...sliders.map((slider) => slider.node));
   const first = sliders[0];
-  showPoint(result, first.curve, first.curve.points[first.base], curves);
+  showPoint(result, first.curve, first.curve.points[first.base]);
+  $("[data-tornado]", holder)?.replaceChildren(makeTornado(sliders));
+}
+/** The change of time with each figure at its lowest and highest value; a click moves the slider there. */
+function makeTornado(sliders) {
+  const body = make("tbody");
+  for (const slider of sliders) {
+    const { points } = slider.curve, base = points[slider.base], cells = [0, points.length - 1].map((index) => {
+      const ratio = points[index].time_us === null ? null : points[index].time_us / base.time_us;
+      const button = make("button", { type: "button", class: `link ${ratio === null ? "" : ratio > 1.02 ? "up" : ratio < 0.98 ? "down" : "muted"}` },
+        ratio === null ? "does not run" : change(ratio));
+      button.addEventListener("click", () => { slider.input.value = index; slider.input.dispatchEvent(new Event("input")); slider.input.focus(); });
+      return make("td", { class: "n" }, button);
+    });
+    body.append(make("tr", {}, make("td", {}, slider.name), ...cells));
+  }
+  const heads = ["Figure", ...[0, sliders[0].curve.points.length - 1].map((index) => `×${+sliders[0].curve.points[index].factor.toPrecision(2)}`)];
+  return make("table", { class: "data" }, make("thead", {}, make("tr", {}, ...heads.map((text, at) => make("th", { scope: "col", class: at ? "n" : "" }, text)))), body);
 }
 class Slider {
   constructor(curve, onMove) {
@@ -589,7 +621,7 @@ class Slider {
     this.base = curve.points.findIndex((point) => point.factor === 1);
     const tensor = curve.key.match(/^tensor\.(\w+)\./);
     const [name, unit, scale] = FIGURES[curve.key] ?? (tensor ? [`Tensor rate, ${tensor[1].toUpperCase()}`, "FMA/cycle/SM", 1] : [curve.key, "", 1]);
-    Object.assign(this, { unit, scale });
+    Object.assign(this, { name, unit, scale });
     this.input = make("input", { type: "range", min: 0, max: curve.points.length - 1, step: 1, id: `slide-${curve.key}`, title: curve.key });
     this.output = make("output", { for: `slide-${curve.key}` });
     this.svg = make("svg:svg", { viewBox: "0 0 118 40", "aria-hidden": "true" });
@@ -625,14 +657,14 @@ class Slider {
     this.node.classList.toggle("is-moved", index !== this.base);
   }
 }
-function showPoint(node, curve, point, curves) {
+function showPoint(node, curve, point) {
   const base = curve.points.find((one) => one.factor === 1), isBase = point === base;
   const title = make("h2", {}, "Prediction ", make("span", { class: "muted" }, `model ${curve.model}, ${page.views[view].name}`));
   if (point.time_us === null) {
     node.replaceChildren(title, make("p", { class: "callout warn" }, `Does not run: ${point.refused}`));
     return;
   }
-  const most = Math.max(base.cycles, point.cycles), mostTime = Math.max(base.time_us, point.time_us);
+  const mostTime = Math.max(base.time_us, point.time_us);
   const parts = (one) => Object.entries(one.cpi_stack).sort((a, b) => b[1] - a[1]);
   const row = (name, one) => [make("span", { class: "muted" }, name), makeStack(parts(one), one.cycles, 30, 100 * one.time_us / mostTime)];
   const ratio = point.time_us / base.time_us;
@@ -642,7 +674,6 @@ function showPoint(node, curve, point, curves) {
     make("div", { class: "compare" }, ...row("as it is", base), ...(isBase ? [] : row("edited", point))),
     isBase ? make("p", { class: "note" }, "The curves show the time over each figure, from half to twice; move a slider to see the stalls there.") : "",
     makeLegend(parts(point), point.cycles));
-  void most; void curves;
 }
 
 // ---- diff --------------------------------------------------------------------------------------
