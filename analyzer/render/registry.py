@@ -71,8 +71,15 @@ _FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
         ReportFormat("csv", Medium.DOCUMENT, "transfer", "render_transfer_csv"),
         _JSON,
     ),
-    "diff": (_JSON, ReportFormat("html", Medium.DOCUMENT, "html.diff_page", "render_diff_page")),
-    "check": (_JSON, ReportFormat("html", Medium.DOCUMENT, "html.check_page", "render_check_page")),
+    "diff": (
+        ReportFormat("text", Medium.CONSOLE, "diff", "print_diff"),
+        _JSON,
+        ReportFormat("html", Medium.DOCUMENT, "html.diff_page", "render_diff_page"),
+    ),
+    "check": (
+        _JSON,
+        ReportFormat("html", Medium.DOCUMENT, "html.check_page", "render_check_page"),
+    ),
     "tasks": (ReportFormat("text", Medium.CONSOLE, "tasks", "print_tasks"), _JSON),
     "predict": (
         ReportFormat("text", Medium.CONSOLE, "predict", "print_predictions"),
