@@ -158,6 +158,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
         levels: bool = False,
         advice: bool = False,
         caches_by_default: bool = False,
+        hardware_curves: bool = False,
     ) -> "Options":
         """Return the options of the pipeline. Raises UsageError.
 
@@ -188,6 +189,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
             explain=explain,
             levels=levels,
             advice=advice,
+            hardware_curves=hardware_curves,
             listing=listing,
             min_coverage=min_coverage,
             cache_folder=self.find_cache_folder(by_default=caches_by_default),
