@@ -24,7 +24,7 @@ from analyzer.execution.binding.argument_targets import resolve_targets
 from analyzer.execution.binding.parameter_layout import find_parameter_layout
 from analyzer.execution.sampling.launch_preparation import check_arguments
 from analyzer.hardware.gpu_database import load_arch
-from analyzer.ir.launch import MAX_CLUSTER_CTAS, Argument, ArgumentValue, Dim3, Launch
+from analyzer.ir.launch import MAX_CLUSTER_CTAS, NOBODY_GAVE, Argument, ArgumentValue, Dim3, Launch
 from analyzer.ir.module import Kernel, Parameter
 from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.pipeline.loaded_program import LoadedKernel
@@ -89,7 +89,7 @@ def _complete(kernel: Kernel, launch: Launch, rule: _Rule) -> Launch:
         notes.append(f"{n_added} integer argument{'s' if n_added > 1 else ''} {rule.integer:,}")
     if not notes:
         return launch
-    note = f"nobody gave {', '.join(notes)}: assumed, the same for both sides"
+    note = f"{NOBODY_GAVE} {', '.join(notes)}: assumed, the same for both sides"
     return replace(completed, assumptions=(*launch.assumptions, note))
 
 

@@ -21,7 +21,13 @@ from analyzer.ir.launch import Launch as CheckedLaunch
 from analyzer.ir.module import Kernel
 from analyzer.pipeline.analysis import with_launch
 from analyzer.pipeline.assumed_launch import assume_pair_launches
-from analyzer.pipeline.diff_inputs import DiffInput, SideKernel, has_equal_code, load_diff_input
+from analyzer.pipeline.diff_inputs import (
+    DiffInput,
+    SideKernel,
+    has_equal_code,
+    is_equal_code,
+    load_diff_input,
+)
 from analyzer.pipeline.kernel_analyzer import find_launches
 from analyzer.pipeline.kernel_tasks import KernelTask, KernelTaskRunner
 from analyzer.pipeline.loaded_program import LoadedKernel, Program, load_for_gpus
@@ -126,8 +132,9 @@ class _Comparison:
             options,
             listing=True,
             advice=True,
-            models=options.models or _MODELS,
+            models=options.models or _find_stored_models(old, new) or _MODELS,
             assumes_launch=not has_report,
+            shares_steps=False,
             explain=False,
         )
         self.notes: list[str] = []
@@ -203,6 +210,9 @@ class _Comparison:
         for pair, (olds, news) in zip(pairs, reports, strict=True):
             notes = tuple(self._describe_pair(pair, len(olds), len(news)))
             for old, new in zip(olds, news, strict=False):
+                if _is_stored_on_one_side(pair) and is_equal_code(old, new):
+                    yield _make_equal_entry(pair)
+                    continue
                 yield compare_reports(
                     old,
                     new,
@@ -322,6 +332,16 @@ class _Comparison:
         facts = (*self.old.facts, *self.new.facts)
         if facts:
             yield from make_unused_launch_warnings(find_unused_launches(facts, self.options))
+
+
+def _find_stored_models(*sides: DiffInput) -> tuple[str, ...]:
+    """Return the models of a stored report, by which the other side is predicted too."""
+    reports = [report for side in sides if side.report is not None for report in side.report.kernels]
+    return tuple(dict.fromkeys(each.model for report in reports for each in report.predictions))
+
+
+def _is_stored_on_one_side(pair: _Pair) -> bool:
+    return pair.old is not None and pair.new is not None and bool(pair.old.reports) != bool(pair.new.reports)
 
 
 def _assume_alike(
