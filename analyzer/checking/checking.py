@@ -24,6 +24,7 @@ from analyzer.checking.kernel_facts import make_kernel_facts
 from analyzer.checking.kernel_matching import Matching, match_kernels
 from analyzer.ir.launch import Launch, LaunchTable, Timing
 from analyzer.pipeline.cached_analysis import analyze_files
+from analyzer.pipeline.entry_store import find_kernel_folder
 from analyzer.pipeline.options import Options
 from analyzer.report.analyze_schema import KernelReport, Report, WarningEntry
 from analyzer.report.baseline_schema import Baseline, BaselineKernel
@@ -79,6 +80,7 @@ def check(
     gpu: str | Sequence[str] | None = None,
     launch: str | Path | None = None,
     update: bool = False,
+    cache: str | Path | bool = True,
     jobs: int = 1,
 ) -> CheckReport:
     """Hold kernels to a committed baseline and to budgets.
@@ -87,6 +89,7 @@ def check(
     config: a file, or a configuration; else the nearest pyproject.toml or warplens.toml that has one.
     baseline, gpu, launch: in place of the configuration's.
     update: accept what changed, and write the baseline.
+    cache: folder of reports of kernels, True for the user's own, False for none.
     A baseline that is not there yet is written, except in continuous integration (the variable CI is set).
     Raises InputError, HardwareError or UsageError; a tripped gate is `is_clean` of the report.
     """
@@ -100,7 +103,8 @@ def check(
     if launch is not None:
         found = replace(found, launch=Path(launch))
     paths = (inputs,) if isinstance(inputs, str) else tuple(inputs)
-    return run_check(CheckRequest(config=found, inputs=paths, updates=update, jobs=jobs))
+    folder = find_kernel_folder(by_default=True) if cache is True else Path(cache) if cache else None
+    return run_check(CheckRequest(config=found, inputs=paths, updates=update, jobs=jobs, cache_folder=folder))
 
 
 def run_check(
@@ -311,7 +315,8 @@ def _list_notes(
 ) -> Iterator[str]:
     """Yield what a reader of the report should know."""
     if is_new:
-        yield f"a new baseline of {len(report.kernels):,} kernels: commit {config.baseline_path}"
+        kernels = f"{len(report.kernels):,} kernel{'s' if len(report.kernels) > 1 else ''}"
+        yield f"a new baseline of {kernels}: commit {config.baseline_path}"
     elif config.holds_baseline and not stored:
         yield f"there is no baseline {config.baseline_path}: budgets alone were held"
     for reason in found.reasons:
