@@ -270,6 +270,22 @@ def test_what_is_not_checked_stays(check: Check) -> None:
     assert [kernel["name"] for kernel in json.loads(Path(BASELINE).read_text())["kernels"]] == ["c"]
 
 
+def test_a_file_that_moved_takes_its_kernels_along(check: Check) -> None:
+    write(dump(a="vector_add", b="saxpy"), "old.sass")
+    check("old.sass")
+    Path("old.sass").unlink()
+    write(dump(a="vector_add_divergent", b="saxpy"), "new.sass")
+    code, out, _ = check("new.sass", "--format", "json")
+    assert code == 1
+    assert {name: kernel["outcome"] for name, kernel in read_kernels(out).items()} == {
+        "a": "regressed",
+        "b": "passed",
+    }
+    check("new.sass", "--update")
+    kernels = json.loads(Path(BASELINE).read_text())["kernels"]
+    assert [(kernel["input"], kernel["name"]) for kernel in kernels] == [("new.sass", "a"), ("new.sass", "b")]
+
+
 def test_a_baseline_for_each_input(check: Check) -> None:
     write(dump(a="vector_add"), "a.sass")
     write(dump(b="saxpy"), "b.sass")
