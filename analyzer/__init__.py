@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from analyzer.live.triton_kernel import from_triton
     from analyzer.live.triton_watch import watch_triton
     from analyzer.pipeline import Launch, Options, Program, analyze, load
+    from analyzer.pipeline.diff import diff
     from analyzer.pipeline.operator_prediction import predict
     from analyzer.pipeline.whatif import whatif
     from analyzer.report import read_report
     from analyzer.report.analyze_schema import Report
+    from analyzer.report.diff_schema import DiffReport
     from analyzer.text.errors import WarplensError
 
 _MODULES_BY_NAME = {
@@ -37,6 +39,7 @@ _MODULES_BY_NAME = {
     "transfer": "analyzer.evaluation.transfer",
     "calibrate": "analyzer.evaluation.calibrating",
     "whatif": "analyzer.pipeline.whatif",
+    "diff": "analyzer.pipeline.diff",
     "predict": "analyzer.pipeline.operator_prediction",
     "from_triton": "analyzer.live.triton_kernel",
     "watch_triton": "analyzer.live.triton_watch",
@@ -48,10 +51,12 @@ _MODULES_BY_NAME = {
     "Kernel": "analyzer.ir.module",
     "Module": "analyzer.ir.module",
     "Report": "analyzer.report.analyze_schema",
+    "DiffReport": "analyzer.report.diff_schema",
     "WarplensError": "analyzer.text.errors",
 }
 
 __all__ = [
+    "DiffReport",
     "Kernel",
     "Launch",
     "Module",
@@ -63,6 +68,7 @@ __all__ = [
     "analyze",
     "calibrate",
     "check",
+    "diff",
     "from_triton",
     "load",
     "load_gpu",

@@ -175,7 +175,7 @@ def remove_baselines(paths: Iterable[Path]) -> None:
 
 def make_input_file_name(name: str) -> str:
     """Return the file of an input in a folder of baselines: its name, and a digest where that was changed."""
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).lstrip(".")
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).lstrip(".") or "input"
     if plain == name and len(plain) <= _MAX_NAME_CHARS:
         return plain + _SUFFIX
     digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:_NAME_DIGITS]

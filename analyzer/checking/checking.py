@@ -22,7 +22,6 @@ from analyzer.checking.gate import (
 )
 from analyzer.checking.kernel_facts import make_kernel_facts
 from analyzer.checking.kernel_matching import Matching, match_kernels
-from analyzer.execution.binding.launch_file import load_launch_file
 from analyzer.ir.launch import Launch, LaunchTable, Timing
 from analyzer.pipeline.cached_analysis import analyze_files
 from analyzer.pipeline.options import Options
@@ -211,6 +210,8 @@ def _load_launches(path: Path) -> LaunchTable:
     The interval from launch to launch has a floor of some microseconds, under which a small kernel could
     become slower unseen.
     """
+    from analyzer.execution.binding.launch_file import load_launch_file
+
     table = load_launch_file(path)
     return LaunchTable(
         tuple(

@@ -24,7 +24,6 @@ import tomli
 from msgspec import Struct
 from msgspec.structs import replace
 
-from analyzer.advice.registry import list_rule_names
 from analyzer.checking.limits import (
     DEFAULT_LIMITS,
     Budget,
@@ -38,7 +37,6 @@ from analyzer.checking.toml_places import TomlPath, TomlPlaces, find_toml_places
 from analyzer.comparison.kernel_metrics import METRICS, Preference
 from analyzer.files import read_file
 from analyzer.hardware.gpu_selection import find_gpus
-from analyzer.models.registry import list_models_default_first
 from analyzer.report.check_schema import Level
 from analyzer.text.errors import HardwareError, UsageError
 from analyzer.text.source import Location
@@ -277,6 +275,8 @@ class _ConfigReader:
 
     def _find_rule(self, name: str, path: TomlPath) -> str:
         """Return the rule of a name: also of its plural, or of words of it that no other rule has."""
+        from analyzer.advice.registry import list_rule_names
+
         rules = list_rule_names()
         wanted = name.strip().lower().replace("_", "-").replace(" ", "-")
         if wanted in rules:
@@ -308,6 +308,8 @@ class _ConfigReader:
         return tuple(names)
 
     def _read_model(self, value: object, path: TomlPath) -> str:
+        from analyzer.models.registry import list_models_default_first
+
         return self._read_choice(value, path, list_models_default_first(), "model")
 
     def _read_policy(self, value: object, path: TomlPath) -> Level | None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from analyzer.cli.completion import complete_files, complete_gpus, complete_models
 from analyzer.cli.examples import make_examples
 from analyzer.cli.exit_codes import ExitCode
-from analyzer.cli.options import jobs_option, split_names, strict_option
+from analyzer.cli.options import cache_options, jobs_option, split_names, strict_option
 from analyzer.cli.output import check_outputs, check_warnings, output_options, print_line, write_report
 from analyzer.cli.progress import show_progress
 from analyzer.text.errors import UsageError
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 )
 @click.option("--no-assumed-launch", is_flag=True, help="Assume no launch where nobody gives one.")
 @jobs_option
+@cache_options
 @output_options("check")
 @strict_option
 def check(
@@ -73,6 +74,8 @@ def check(
     launch: Path | None,
     no_assumed_launch: bool,
     jobs: int | None,
+    cache: Path | None,
+    no_cache: bool,
     output_format: str,
     output: Path | None,
     strict: bool,
@@ -106,6 +109,7 @@ def check(
         inputs=files,
         updates=update,
         jobs=jobs or os.cpu_count() or 1,
+        cache_folder=_find_cache_folder(cache, has_cache=not no_cache),
         accept_command=_make_accept_command(),
     )
     cache_notes: list[str] = []
@@ -141,6 +145,17 @@ def _override(
     return config
 
 
+def _find_cache_folder(folder: Path | None, *, has_cache: bool) -> Path | None:
+    """Return the folder that reports of kernels are kept in, None for none. Raises UsageError."""
+    if folder is not None and not has_cache:
+        raise UsageError("--cache and --no-cache exclude each other", hint="give one of them")
+    if folder is not None or not has_cache:
+        return folder
+    from analyzer.pipeline.entry_store import find_kernel_folder
+
+    return find_kernel_folder(by_default=True)
+
+
 def _check_model(text: str) -> str:
     """Return the name of one model. Raises UsageError."""
     from analyzer.models.registry import find_model
@@ -149,7 +164,7 @@ def _check_model(text: str) -> str:
     return text
 
 
-_REPORT_OPTIONS = frozenset({"output_format", "output", "strict", "jobs", "update"})
+_REPORT_OPTIONS = frozenset({"output_format", "output", "strict", "jobs", "update", "cache", "no_cache"})
 
 
 def _make_accept_command() -> str:

@@ -175,6 +175,27 @@ def find_default_folder(purpose: str) -> Path | None:
     return None if root is None else root / "warplens" / purpose
 
 
+def find_kernel_folder(*, by_default: bool) -> Path | None:
+    """Return the folder of `FOLDER_VARIABLE`; where there is none, the user's own if `by_default`.
+
+    None where the latter cannot be made: nobody asked for it by name.
+    """
+    folder = locate_kernel_folder()
+    if os.environ.get(FOLDER_VARIABLE):
+        return folder
+    if folder is not None and by_default:
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            return folder
+    return None
+
+
+def locate_kernel_folder() -> Path | None:
+    """Return where reports of kernels are kept unless an option says so; None without a home."""
+    named = os.environ.get(FOLDER_VARIABLE)
+    return Path(named) if named else find_default_folder("kernels")
+
+
 def measure_folder(folder: Path) -> FolderUse:
     """Return how many entries of all versions a folder holds, and their size."""
     sizes = [entry.size_bytes for entry in _list_entries(folder)]

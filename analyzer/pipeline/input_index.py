@@ -193,6 +193,8 @@ def _index_files(files: Sequence[IndexedFile], reading: ReadingOptions, cache: K
 
 def _read_files(files: Sequence[IndexedFile], reading: ReadingOptions, cache: KernelCache) -> None:
     """Read files, and keep the facts of those that did not change meanwhile."""
+    if not files:
+        return
     if len(files) == 1:
         _take(files[0], _read_alone(files[0].path, reading), cache)
         return

@@ -24,6 +24,7 @@ from analyzer.pipeline.loaded_program import LoadedKernel
 from analyzer.pipeline.model_runs import run_on_gpu
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.unknown_ranges import UnknownRange, find_unknown_range
+from analyzer.report.analyze_schema import HardwareCurve
 from analyzer.report.kernel_analysis import GpuResult, KernelAnalysis
 from analyzer.report.level_work import LevelWork
 from analyzer.text.demangling import demangle
@@ -159,6 +160,7 @@ class KernelAnalyzer:
             results=tuple(result for gpu in gpus for result in self._run_models(counted, gpu, unknown_range)),
             loops=(),
             findings=(),
+            hardware_curves=self._trace_hardware_curves(counted, gpus),
             levels=self._compare_levels(counted),
         )
         first = analysis.first_result
@@ -171,6 +173,15 @@ class KernelAnalyzer:
             if self.options.advice
             else (),
         )
+
+    def _trace_hardware_curves(
+        self, counted: CountedLaunch, gpus: tuple[Gpu, ...]
+    ) -> tuple[HardwareCurve, ...]:
+        if not self.options.hardware_curves:
+            return ()
+        from analyzer.pipeline.hardware_curves import trace_hardware_curves
+
+        return trace_hardware_curves(counted, gpus, self.options, self.n_kernels, self.steps.tell)
 
     def _compare_levels(self, counted: CountedLaunch) -> tuple[LevelWork, ...]:
         if not self.options.levels:

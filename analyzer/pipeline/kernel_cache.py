@@ -77,13 +77,18 @@ class KernelCache:
         """
         if not self.keeps_kernels or not kernel.digest:
             return ""
-        n_sharing = n_kernels if self._options.shares_steps else 1
+        launches = self._find_launches(kernel)
+        # A kernel that is not executed has no limit to share.
+        may_execute = self._options.assumes_launch or any(
+            launch.arguments or launch.grid is not None for launch in launches
+        )
+        n_sharing = n_kernels if may_execute and self._options.shares_steps else 1
         return digest_parts(
             [
                 b"kernel",
                 f"{kernel.digest} {n_sharing}".encode(),
                 self._option_key,
-                *(self._encode_launch(launch) for launch in self._find_launches(kernel)),
+                *map(self._encode_launch, launches),
                 b"gpus",
                 *map(self._encode_gpu, gpus),
             ]

@@ -62,6 +62,7 @@ _FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
         _JSON,
         *_FINDINGS,
         ReportFormat("csv", Medium.DOCUMENT, "csv_tables", "render_analyze_csv"),
+        ReportFormat("html", Medium.DOCUMENT, "html.analysis_page", "render_analysis_page"),
         ReportFormat("listing", Medium.CONSOLE, "terminal", "print_listings", is_choice=False),
     ),
     "whatif": (
@@ -80,15 +81,18 @@ _FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
         _JSON,
     ),
     "diff": (
+        ReportFormat("text", Medium.CONSOLE, "diff", "print_diff"),
         _JSON,
         *_FINDINGS,
         ReportFormat("csv", Medium.DOCUMENT, "csv_tables", "render_diff_csv"),
+        ReportFormat("html", Medium.DOCUMENT, "html.diff_page", "render_diff_page"),
     ),
     "check": (
         ReportFormat("text", Medium.CONSOLE, "check", "print_check"),
         _JSON,
         *_FINDINGS,
         ReportFormat("csv", Medium.DOCUMENT, "csv_tables", "render_check_csv"),
+        ReportFormat("html", Medium.DOCUMENT, "html.check_page", "render_check_page"),
     ),
     "tasks": (ReportFormat("text", Medium.CONSOLE, "tasks", "print_tasks"), _JSON),
     "predict": (

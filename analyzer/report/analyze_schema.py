@@ -249,6 +249,10 @@ class SpeedOfLightEntry(Struct, frozen=True, kw_only=True):
 
     compute: Annotated[tuple[ComputeThroughputEntry, ...], Meta(description="Largest share of a peak first.")]
     memory: tuple[MemoryThroughputEntry, ...]
+    l1: Annotated[
+        MemoryThroughputEntry | None,
+        Meta(description="The L1: bytes that lanes ask for, against what the data paths of all SMs move."),
+    ] = None
     issue_share: Annotated[float, Meta(description="Issue slots that are used, of all.")]
     provenance: Annotated[str, Meta(description="Of the counts that the operations and bytes come from.")]
     address_provenance: Annotated[str, Meta(description="Of the addresses that the bytes come from.")]
@@ -286,6 +290,31 @@ class DifferenceEntry(Struct, frozen=True, kw_only=True):
     reason: str
     address: Annotated[int | None, Meta(description="Instruction with the largest difference.")]
     source: str
+
+
+class CurvePoint(Struct, frozen=True, kw_only=True):
+    """A kernel's prediction where one figure of the GPU is another."""
+
+    value: Annotated[float, Meta(description="Of the figure, in its unit.")]
+    factor: Annotated[float, Meta(description="On the GPU's own value.")]
+    cycles: Annotated[float | None, Meta(description="Null where the kernel does not run there.")]
+    time_us: float | None
+    bound: str = ""
+    cpi_stack: Annotated[Mapping[str, float], Meta(description="Cycles by stall; they sum to cycles.")] = {}
+    refused: Annotated[str, Meta(description="Why it does not run there.")] = ""
+
+
+class HardwareCurve(Struct, frozen=True, kw_only=True):
+    """How a kernel's prediction follows one figure of a GPU, all others as they are."""
+
+    gpu: str
+    model: str
+    key: Annotated[str, Meta(description="Of the figure, as `whatif --set` takes it.")]
+    value: Annotated[float, Meta(description="Of the GPU as it is.")]
+    basis: str
+    points: Annotated[
+        tuple[CurvePoint, ...], Meta(description="By value, that of the GPU as it is among them.")
+    ]
 
 
 class RefusalEntry(Struct, frozen=True, kw_only=True):
@@ -462,6 +491,9 @@ class KernelReport(Struct, frozen=True, kw_only=True):
     predictions: tuple[PredictionEntry, ...]
     refused: tuple[RefusalEntry, ...]
     advice: tuple[AdviceEntry, ...]
+    hardware_curves: Annotated[
+        tuple[HardwareCurve, ...], Meta(description="Of each GPU, where they were asked for.")
+    ] = ()
     listing: tuple[ListingEntry, ...] = ()
     differences: tuple[DifferenceEntry, ...] = ()
     levels: tuple[LevelEntry, ...] = ()

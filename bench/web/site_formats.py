@@ -56,7 +56,9 @@ def _make_section(name: str, definition: Mapping[str, Any]) -> str:
     properties: Mapping[str, Any] = definition.get("properties", {})
     if properties:
         lines += ["| key | type | meaning |", "|---|---|---|"]
-        lines += [f"| `{key}` | {_name_type(of)} | {_make_cell(_describe(of))} |" for key, of in properties.items()]
+        lines += [
+            f"| `{key}` | {_name_type(of)} | {_make_cell(_describe(of))} |" for key, of in properties.items()
+        ]
     elif "enum" in definition:
         lines.append("One of " + ", ".join(f"`{value}`" for value in definition["enum"]) + ".")
     return "\n".join(lines) + "\n"
