@@ -14,9 +14,10 @@ SOFTMAX = TRACES / "cubin" / "softmax_sm_90.cubin"
 CONFIG = '[tool.warplens.check]\ninputs = ["*.cubin"]\ngpus = ["h100"]\n'
 
 
-def git(folder: Path, *arguments: str) -> None:
+def git(folder: Path, *arguments: str) -> str:
     identity = ("-c", "user.name=a", "-c", "user.email=a@example.invalid", "-c", "commit.gpgsign=false")
-    subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
+    command = ["git", *identity, *arguments]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
 
 @pytest.fixture
@@ -38,6 +39,9 @@ def test_hook_passes_then_trips(repository: Path, tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
     (project / "pyproject.toml").write_text(CONFIG)
+    revision = git(repository, "rev-parse", "HEAD")
+    hooks = f"repos: [{{repo: '{repository}', rev: {revision}, hooks: [id: warplens-check]}}]"
+    (project / ".pre-commit-config.yaml").write_text(hooks)
     shutil.copyfile(SOFTMAX, project / "kernel.cubin")
     git(project, "init", "-q")
     git(project, "add", "-A")
@@ -49,22 +53,15 @@ def test_hook_passes_then_trips(repository: Path, tmp_path: Path) -> None:
         "PIP_NO_DEPS": "1",
         "PIP_NO_BUILD_ISOLATION": "0",
         "PIP_NO_INDEX": "1",
+        "PIP_NO_COMPILE": "1",
         "VIRTUALENV_NO_PERIODIC_UPDATE": "1",
     }
     environment.pop("CI", None)
 
     def run() -> tuple[int, str]:
-        command = [
-            sys.executable,
-            "-m",
-            "pre_commit",
-            "try-repo",
-            str(repository),
-            "warplens-check",
-            "--all-files",
-        ]
+        command = [sys.executable, "-m", "pre_commit", "run", "--all-files", "--verbose"]
         done = subprocess.run(
-            [*command, "--verbose"], cwd=project, env=environment, capture_output=True, text=True, check=False
+            command, cwd=project, env=environment, capture_output=True, text=True, check=False
         )
         return done.returncode, done.stdout + done.stderr
 
