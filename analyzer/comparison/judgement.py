@@ -10,8 +10,10 @@ What is looked at, in this order:
    executed instructions, CTAs per SM), or with a second model that agrees: significant.
 4. Work that moved by `WORK_LARGE` (sectors, wavefronts, spills that are executed) is significant where the
    time does not follow, too: it is hidden in this launch, and need not be in another one.
-5. Other counters that moved by as much while the time did not: unclear.
-6. Else benign: other code that does the same work in the same time.
+5. Busy cycles (those beside the overhead of the launch) beyond `HIDDEN_LARGE`, where that overhead hides
+   them: significant with a counter or a second model that explains them.
+6. Other counters that moved by as much while the time did not: unclear.
+7. Else benign: other code that does the same work in the same time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,9 +33,14 @@ WORK_MOVED = 0.05
 WORK_LARGE = 0.25
 # CTAs that an SM holds: one of five or fewer.
 OCCUPANCY_LARGE = 0.19
+# Where work takes no larger share of the cycles, the overhead of the launch may hide how it moved.
+MAX_HIDDEN_SHARE = 0.7
+HIDDEN_LARGE = 0.15
 # Requests to local memory that count as spills in executed code, of all executed instructions.
 MIN_SPILL_SHARE = 0.005
 
+# How doubts begin that make even counts of work incomparable.
+INCOMPARABLE = ("another architecture", "times of other models")
 # Counters of work that costs a memory path; they never grow unnoticed.
 _MEMORY_WORK = ("global_sectors", "shared_wavefronts", "local_sectors")
 _OTHER_WORK = ("executed_warp_instructions", "global_requests", "shared_requests")
@@ -55,42 +62,97 @@ def judge_change(
 ) -> Judgement:
     """Return the verdict on a changed kernel.
 
-    predictions: of both sides, by GPU; second_look: relative change of cycles by another model, by GPU.
+    predictions: of both sides, by GPU; second_look: relative change of busy cycles by another model, by GPU.
     changes: figures that differ; figures: those of both sides that do not depend on a GPU, by name.
     doubts: why the basis is weak; empty where it is good.
     """
-    worst = max(predictions, key=lambda each: abs(each.cycles_change), default=None)
-    moved = 0.0 if worst is None else worst.cycles_change
-    work = [each for each in _list_work(changes, figures, _MEMORY_WORK)]
-    other = [each for each in _list_work(changes, figures, _OTHER_WORK)]
-    occupancy = [each for each in predictions if each.old_ctas_per_sm != each.new_ctas_per_sm]
-    large_work = [each for each in work if each.size >= WORK_LARGE]
+    work = _list_work(changes, figures, _MEMORY_WORK)
+    other = _list_work(changes, figures, _OTHER_WORK)
+    told = tuple(each.text for each in (*work, *other))
+    large_work = any(each.size >= WORK_LARGE for each in work)
     if doubts:
-        verdict = (
-            Verdict.SIGNIFICANT
-            if large_work and not _is_incomparable(predictions, doubts)
-            else Verdict.UNCLEAR
-        )
-        return Judgement(verdict, _order(large_work, doubts, verdict))
-    if worst is None:
-        return Judgement(Verdict.UNCLEAR, ("no GPU on which both sides are predicted",))
-    agrees = _agrees(second_look.get(worst.gpu), moved)
-    explained = bool(work or other or occupancy or agrees)
-    if abs(moved) >= CYCLES_LARGE or (abs(moved) >= CYCLES_NOISE and explained) or large_work:
-        return Judgement(Verdict.SIGNIFICANT, tuple(each.text for each in (*work, *other)))
-    hidden = [
+        if large_work and not any(doubt.startswith(INCOMPARABLE) for doubt in doubts):
+            return Judgement(Verdict.SIGNIFICANT, (*told, *doubts))
+        return Judgement(Verdict.UNCLEAR, (*doubts, *told))
+    if not predictions:
+        return Judgement(Verdict.UNCLEAR, ("no GPU on which both sides are predicted", *told))
+    occupancy = [each for each in predictions if each.old_ctas_per_sm != each.new_ctas_per_sm]
+    is_explained = bool(work or other or occupancy)
+    moves = [_Move(each, second_look.get(each.gpu), is_explained) for each in predictions]
+    if large_work or any(each.is_significant for each in moves):
+        hidden = tuple(each.describe_hidden() for each in moves if each.is_hidden)
+        return Judgement(Verdict.SIGNIFICANT, (*hidden, *told))
+    unmatched = [
         *(each.text for each in (*work, *other) if each.size >= WORK_LARGE),
-        *(
-            f"{each.old_ctas_per_sm} -> {each.new_ctas_per_sm} CTAs per SM on {each.gpu_name}"
-            for each in occupancy
-            if abs(each.new_ctas_per_sm - each.old_ctas_per_sm) / max(1, each.old_ctas_per_sm)
-            >= OCCUPANCY_LARGE
-        ),
+        *(_describe_occupancy(each) for each in occupancy if _measure_occupancy(each) >= OCCUPANCY_LARGE),
     ]
-    if hidden:
+    if unmatched:
         note = "the predicted time does not follow, and might in another launch"
-        return Judgement(Verdict.UNCLEAR, (*hidden, note))
-    return Judgement(Verdict.BENIGN, tuple(each.text for each in (*work, *other)))
+        return Judgement(Verdict.UNCLEAR, (*unmatched, note))
+    return Judgement(Verdict.BENIGN, told)
+
+
+class _Move(Struct, frozen=True):
+    """How far the time on one GPU moved."""
+
+    change: GpuChange
+    second: float | None  # relative change of busy cycles by another model
+    is_explained: bool  # by a counter
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the time moved beyond what other schedules of the same work do."""
+        moved, is_explained = abs(self.change.cycles_change), self.is_explained or self._agrees
+        if moved >= CYCLES_LARGE or (moved >= CYCLES_NOISE and is_explained):
+            return True
+        return self.is_hidden and is_explained
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether the time of the work moved, and the overhead of the launch hides it."""
+        old, new = self._busy_cycles
+        share = min(old / max(self.change.old_cycles, 1.0), new / max(self.change.new_cycles, 1.0))
+        return share <= MAX_HIDDEN_SHARE and abs(compute_change(old, new) or 0.0) >= HIDDEN_LARGE
+
+    @property
+    def _busy_cycles(self) -> tuple[float, float]:
+        change = self.change
+        return (
+            measure_busy_cycles(change.old_cycles, change.old_cpi_stack),
+            measure_busy_cycles(change.new_cycles, change.new_cpi_stack),
+        )
+
+    @property
+    def _agrees(self) -> bool:
+        """Whether another model sees a move in the same direction, beyond noise too."""
+        old, new = self._busy_cycles
+        return self.second is not None and self.second * (new - old) > 0 and abs(self.second) >= CYCLES_NOISE
+
+    def describe_hidden(self) -> str:
+        """Return a sentence on the cycles beside the launch's overhead."""
+        return (
+            f"beside the overhead of the launch {format_step(*self._busy_cycles)} cycles on "
+            f"{self.change.gpu_name}"
+        )
+
+
+def measure_busy_cycles(cycles: float, cpi_stack: Mapping[str, float]) -> float:
+    """Return the cycles of a launch without its overhead, below which no kernel takes less."""
+    return cycles - cpi_stack.get("launch", 0.0)
+
+
+def measure_second_look(old: Mapping[str, float], new: Mapping[str, float]) -> dict[str, float]:
+    """Return the relative change of the busy cycles of a second model, by GPU."""
+    pairs = ((gpu, compute_change(cycles, new.get(gpu))) for gpu, cycles in old.items())
+    return {gpu: change for gpu, change in pairs if change is not None}
+
+
+def _measure_occupancy(change: GpuChange) -> float:
+    return abs(change.new_ctas_per_sm - change.old_ctas_per_sm) / max(1, change.old_ctas_per_sm)
+
+
+def _describe_occupancy(change: GpuChange) -> str:
+    return f"{change.old_ctas_per_sm} -> {change.new_ctas_per_sm} CTAs per SM on {change.gpu_name}"
 
 
 class _Work(Struct, frozen=True):
@@ -124,23 +186,3 @@ def _measure_move(change: MetricChange, figures: Mapping[str, tuple[float, float
             return 0.0
     least = min(old, new)
     return abs(new - old) / least if least else float("inf")
-
-
-def _agrees(second: float | None, moved: float) -> bool:
-    """Return whether another model sees a move in the same direction, beyond noise too."""
-    return second is not None and second * moved > 0 and abs(second) >= CYCLES_NOISE
-
-
-def _is_incomparable(predictions: Sequence[GpuChange], doubts: Sequence[str]) -> bool:
-    return any("architecture" in doubt or "other model" in doubt for doubt in doubts)
-
-
-def _order(work: Sequence[_Work], doubts: Sequence[str], verdict: Verdict) -> tuple[str, ...]:
-    told = tuple(each.text for each in work)
-    return (*told, *doubts) if verdict is Verdict.SIGNIFICANT else (*doubts, *told)
-
-
-def measure_second_look(old: Mapping[str, float], new: Mapping[str, float]) -> dict[str, float]:
-    """Return the relative change of the cycles of a second model, by GPU."""
-    pairs = ((gpu, compute_change(cycles, new.get(gpu))) for gpu, cycles in old.items())
-    return {gpu: change for gpu, change in pairs if change is not None}

@@ -19,13 +19,14 @@ from analyzer.hardware.gpu_selection import find_gpus, find_typical_gpus
 from analyzer.ir.launch import Dim3, LaunchTable
 from analyzer.ir.launch import Launch as CheckedLaunch
 from analyzer.ir.module import Kernel
-from analyzer.pipeline.analysis import assign_gpus, find_unused_launches, make_no_kernel_error, with_launch
+from analyzer.pipeline.analysis import with_launch
 from analyzer.pipeline.diff_inputs import DiffInput, SideKernel, has_equal_code, load_diff_input
 from analyzer.pipeline.kernel_analyzer import find_launches
 from analyzer.pipeline.kernel_tasks import KernelTask, KernelTaskRunner
 from analyzer.pipeline.loaded_program import Program, load_for_gpus
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.python_launch import Launch
+from analyzer.pipeline.report_assembly import assign_gpus, find_unused_launches, make_no_kernel_error
 from analyzer.report.analyze_schema import KernelReport, WarningEntry
 from analyzer.report.diff_schema import (
     DIFF_SCHEMA,
@@ -174,9 +175,9 @@ class _Comparison:
         """Return the kernels of a side; of versions for several architectures those that the GPUs take."""
         if not self.gpus or side.report is not None:
             return list(side.kernels)
-        loaded = [kernel.loaded for kernel in side.kernels if kernel.loaded is not None]
-        kept = {id(kernel) for kernel, _ in assign_gpus(loaded, self.gpus)}
-        return [kernel for kernel in side.kernels if id(kernel.loaded) in kept]
+        facts = [kernel for each in side.facts for kernel in each.kernels]
+        kept = {id(kernel) for kernel, _ in assign_gpus(facts, self.gpus)}
+        return [kernel for kernel, fact in zip(side.kernels, facts, strict=True) if id(fact) in kept]
 
     def _choose(self, pairs: list[_Pair]) -> list[_Pair]:
         """Return the pairs that `options.kernels` name on either side. Raises UsageError for an idle name."""
@@ -317,9 +318,9 @@ class _Comparison:
 
     def _list_warnings(self) -> Iterator[WarningEntry]:
         yield from dict.fromkeys((*self.old.list_warnings(), *self.new.list_warnings()))
-        programs = (*self.old.programs, *self.new.programs)
-        if programs:
-            yield from make_unused_launch_warnings(find_unused_launches(programs, self.options))
+        facts = (*self.old.facts, *self.new.facts)
+        if facts:
+            yield from make_unused_launch_warnings(find_unused_launches(facts, self.options))
 
 
 def _share_dimensions(old: Kernel, new: Kernel, options: Options) -> tuple[CheckedLaunch, ...]:

@@ -17,7 +17,7 @@ from analyzer.ir.opcode import Opcode, OpKind
 from analyzer.pipeline.loaded_program import LoadedKernel, Program
 from analyzer.report.analyze_schema import KernelReport, Report, WarningEntry
 from analyzer.report.diff_schema import DiffSide
-from analyzer.report.input_entries import make_input_entry, make_warning_entry
+from analyzer.report.input_entries import InputFacts, collect_input_facts, make_input_entry
 from analyzer.report.report_reader import read_report
 from analyzer.text.demangling import demangle
 from analyzer.text.errors import InputError
@@ -92,6 +92,11 @@ class DiffInput(Struct, frozen=True, eq=False, dict=True):
             raise InputError(f"{self.path}: no kernels", hint="a comparison needs at least one on each side")
         return found
 
+    @cached_property
+    def facts(self) -> tuple[InputFacts, ...]:
+        """Facts of the programs, with their kernels in the order of `kernels`."""
+        return tuple(collect_input_facts(each.module, each.first_ordinal) for each in self.programs)
+
     @property
     def model_fingerprint(self) -> str:
         """Fingerprint of the model that predicts the side's times."""
@@ -107,7 +112,7 @@ class DiffInput(Struct, frozen=True, eq=False, dict=True):
                 model_fingerprint=self.report.model_fingerprint,
             )
         return DiffSide(
-            inputs=tuple(make_input_entry(program.module) for program in self.programs),
+            inputs=tuple(map(make_input_entry, self.facts)),
             kernels=len(self.kernels),
             tool_version=__version__,
             model_fingerprint=self.model_fingerprint,
@@ -117,7 +122,7 @@ class DiffInput(Struct, frozen=True, eq=False, dict=True):
         """Return the warnings of the input's reader."""
         if self.report is not None:
             return self.report.warnings
-        return tuple(make_warning_entry(p.module, each) for p in self.programs for each in p.diagnostics)
+        return tuple(warning for facts in self.facts for warning in facts.warnings)
 
 
 def load_diff_input(path: str, load: Callable[[str], Sequence[Program]]) -> DiffInput:

@@ -419,6 +419,22 @@ class LevelDifferenceEntry(Struct, frozen=True, kw_only=True):
     places: tuple[LevelPlaceEntry, ...]
 
 
+class IdentityEntry(Struct, frozen=True, kw_only=True):
+    """What tells whether a kernel is the one of an earlier report; the same on any machine."""
+
+    code: Annotated[
+        str,
+        Meta(description="SHA-256 of instructions, control codes and resources, without names and lines."),
+    ]
+    launch: Annotated[
+        str,
+        Meta(description="Digest of the launch as it was given; what metadata add to it is not in it."),
+    ]
+    hottest_source: Annotated[
+        str, Meta(description="FILE:LINE that costs most cycles on the first GPU; empty without line info.")
+    ] = ""
+
+
 class KernelReport(Struct, frozen=True, kw_only=True):
     """Everything known of one kernel; `pipes` and `loops` are for the first GPU of the list."""
 
@@ -482,6 +498,9 @@ class KernelReport(Struct, frozen=True, kw_only=True):
     differences: tuple[DifferenceEntry, ...] = ()
     levels: tuple[LevelEntry, ...] = ()
     level_differences: tuple[LevelDifferenceEntry, ...] = ()
+    identity: Annotated[
+        IdentityEntry | UnsetType, Meta(description="Left out where no comparison asked for it.")
+    ] = UNSET
 
     def __repr__(self) -> str:
         from analyzer.report.notebook import describe_kernel
