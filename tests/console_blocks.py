@@ -67,7 +67,9 @@ def bless(session: Session, output: str) -> None:
     """
     if not session.printed:
         return
-    printed = [line.rstrip() for line in re.sub(r"[ ]*\n(?:[ ]*\n)+", "\n\n", output).strip("\n").splitlines()]
+    printed = [
+        line.rstrip() for line in re.sub(r"[ ]*\n(?:[ ]*\n)+", "\n\n", output).strip("\n").splitlines()
+    ]
     kept = printed
     if GAP in _clean(list(session.printed)):
         kept, start = [], 0

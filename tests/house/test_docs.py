@@ -49,7 +49,9 @@ def is_own(session: Session) -> bool:
 
 
 @pytest.mark.usefixtures("checkout")
-@pytest.mark.parametrize("path", [path for path in DOCUMENTS if list_sessions(path)], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [path for path in DOCUMENTS if list_sessions(path)], ids=lambda path: path.stem
+)
 def test_sessions_print_what_the_document_shows(
     path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -59,7 +61,9 @@ def test_sessions_print_what_the_document_shows(
         if request.config.getoption("--bless"):
             bless(session, output)
         else:
-            assert not find_missing_lines(session, output), f"{session.command}: pytest --bless takes figures over"
+            assert not find_missing_lines(session, output), (
+                f"{session.command}: pytest --bless takes figures over"
+            )
 
 
 @pytest.mark.parametrize(("name", "code"), fences("python"), ids=lambda value: str(value)[:20])
