@@ -119,3 +119,12 @@ def test_parameters_of_a_docstring_become_a_list() -> None:
         "Read it.\n\n\n- `path`: of it.\n- `a`, `b`: two\n    lines.\n\nRaises E.\nnote: is no parameter."
     )
     assert list_parameters(text, {"path", "a", "b"}) == wanted
+
+
+def test_pictures_are_small_and_ask_no_server() -> None:
+    pictures = list((ROOT / "docs" / "assets" / "pictures").iterdir())
+    assert pictures
+    for picture in pictures:
+        assert picture.stat().st_size < 150_000
+        if picture.suffix == ".svg":
+            assert not re.search(r"url\(['\"]?http|(?:href|src)=", picture.read_text(encoding="utf-8"))
