@@ -3,9 +3,9 @@
     python bench/pictures.py               # all pictures, into docs/assets/pictures
     python bench/pictures.py --only diff   # those whose names begin so
 
-A picture of a terminal is made from the same renderers as the command's output, on a recording console of a fixed
-width, so it comes out the same from the same report. A picture of a page is taken by Chromium (playwright, of the
-extra `dev`), which must be installed; its bytes hang on the fonts of the machine.
+A picture of a terminal is made from the same renderers as the command's output, on a recording console
+of a fixed width, so it comes out the same from the same report. A picture of a page is taken by Chromium
+(playwright, of the extra `dev`), which must be installed; its bytes hang on the fonts of the machine.
 """
 
 import argparse
@@ -33,8 +33,16 @@ _WIDTH_CELLS = 112
 _THEME = TerminalTheme(
     (250, 250, 250),
     (36, 41, 47),
-    [(36, 41, 47), (207, 34, 46), (17, 99, 41), (149, 56, 0)]
-    + [(9, 105, 218), (130, 80, 223), (27, 124, 131), (110, 119, 129)],
+    [
+        (36, 41, 47),
+        (207, 34, 46),
+        (17, 99, 41),
+        (149, 56, 0),
+        (9, 105, 218),
+        (130, 80, 223),
+        (27, 124, 131),
+        (110, 119, 129),
+    ],
 )
 # rich's own frame asks a server for a font.
 _WEB_FONT = re.compile(r"\s*@font-face\s*\{.*?\}", re.DOTALL)
@@ -83,7 +91,7 @@ PAGES: tuple[Shot, ...] = ()
 
 
 def draw_terminal(shot: Shot) -> bytes:
-    """Return what a command prints, below its own line, as an SVG. Raises RuntimeError where the command fails."""
+    """Return what a command prints, below its own line, as SVG. Raises RuntimeError where it fails."""
     console = Console(
         width=_WIDTH_CELLS,
         record=True,
