@@ -65,25 +65,12 @@ TERMINALS = (
     Shot(
         "analyze",
         "warplens analyze traces/triton/sm_90/matmul.sass --gpu h100 --gpu h20 --launch docs/launch.json",
-        n_lines=30,
+        n_lines=29,
     ),
     Shot(
         "annotate",
         "warplens annotate traces/cuda/sm_80/report16.sass -k matmul_tiled --gpu a100 --top 12 "
         "--grid 32,32 --block 16,16 --arg 3=512",
-        n_lines=20,
-    ),
-    Shot(
-        "advice",
-        "warplens analyze traces/cuda/sm_80/report16.sass -k shared_bank_conflict --gpu a100 "
-        "--grid 64,64 --block 32,32 --arg 2=2048 --advice",
-        first="advice",
-        n_lines=8,
-    ),
-    Shot(
-        "whatif",
-        "warplens whatif traces/cuda/sm_80/report16.sass -k saxpy --gpu a100 --grid 65536 --block 256 "
-        "--arg 3=16777216 --sweep dram=x0.5,x1,x2",
         n_lines=20,
     ),
 )
