@@ -258,7 +258,7 @@ def list_line_changes(alignment: Alignment) -> list[LineChange]:
 
 
 def _find_renamed_files(alignment: Alignment) -> dict[str, str]:
-    """Return for each file of the old side the one that most of its instructions come from on the new side."""
+    """Return for each file of the old side the file of most partners of its instructions."""
     pairs = Counter(
         (_split_source(alignment.old[a].source)[0], _split_source(alignment.new[b].source)[0])
         for a, b in alignment.list_matched()

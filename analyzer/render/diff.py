@@ -220,7 +220,8 @@ def _make_wide_line(line: AlignedLine, width: int) -> Text:
 def _format_side_of_line(entry: ListingEntry | None, cells: int) -> str:
     if entry is None:
         return ""
-    return f"{_format_cycles(entry)} {entry.control:<{_CONTROL_CELLS}} {shorten_middle(entry.instruction, cells)}"
+    text = shorten_middle(entry.instruction, cells)
+    return f"{_format_cycles(entry)} {entry.control:<{_CONTROL_CELLS}} {text}"
 
 
 def _make_lines(line: AlignedLine) -> Iterator[Text]:
