@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from analyzer.live.triton_kernel import from_triton
     from analyzer.live.triton_watch import watch_triton
     from analyzer.pipeline import Launch, Options, Program, analyze, load
+    from analyzer.pipeline.diff import diff
     from analyzer.pipeline.operator_prediction import predict
     from analyzer.pipeline.whatif import whatif
     from analyzer.report import read_report
     from analyzer.report.analyze_schema import Report
+    from analyzer.report.diff_schema import DiffReport
     from analyzer.text.errors import WarplensError
 
 _MODULES_BY_NAME = {
@@ -36,6 +38,7 @@ _MODULES_BY_NAME = {
     "transfer": "analyzer.evaluation.transfer",
     "calibrate": "analyzer.evaluation.calibrating",
     "whatif": "analyzer.pipeline.whatif",
+    "diff": "analyzer.pipeline.diff",
     "predict": "analyzer.pipeline.operator_prediction",
     "from_triton": "analyzer.live.triton_kernel",
     "watch_triton": "analyzer.live.triton_watch",
@@ -47,12 +50,14 @@ _MODULES_BY_NAME = {
     "Kernel": "analyzer.ir.module",
     "Module": "analyzer.ir.module",
     "Report": "analyzer.report.analyze_schema",
+    "DiffReport": "analyzer.report.diff_schema",
     "WarplensError": "analyzer.text.errors",
 }
 
 IMPORT_TIME_NS = time_ns()  # sources edited later are not what runs (see evaluation/result_cache.py)
 
 __all__ = [
+    "DiffReport",
     "Kernel",
     "Launch",
     "Module",
@@ -63,6 +68,7 @@ __all__ = [
     "__version__",
     "analyze",
     "calibrate",
+    "diff",
     "from_triton",
     "load",
     "load_gpu",

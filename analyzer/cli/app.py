@@ -27,6 +27,7 @@ from analyzer.worker_pool import RARE_COLLECTION_THRESHOLDS
 _COMMANDS = (
     "analyze",
     "annotate",
+    "diff",
     "whatif",
     "tasks",
     "predict",

@@ -152,6 +152,7 @@ class Launch(Struct, frozen=True, kw_only=True):
     clock_mhz: float | None = None  # SM clock during the kernel, None for the GPU's own
     l2_is_cold: bool = False  # as after a flush; else the L2 holds what fits of the launch before
     timing: Timing = Timing.INTERVAL  # which time is asked for
+    assumptions: tuple[str, ...] = ()  # sentences for the report: what of it nobody gave
 
     @property
     def has_dimensions(self) -> bool:

@@ -87,7 +87,7 @@ def analyze_programs(
     tasks = [
         KernelTask(kernel, own or find_typical_gpus(kernel.kernel.arch), _find_folder(program))
         for program, kernels in chosen
-        for kernel, own in _assign_gpus(kernels, gpus)
+        for kernel, own in assign_gpus(kernels, gpus)
     ]
     done = KernelTaskRunner(tasks, options, progress).run()
     reports = done.reports
@@ -115,7 +115,7 @@ def analyze_programs(
                 for rule in options.trip_rules
                 if rule not in done.used_trip_rules and not rule.is_general
             ),
-            *make_unused_launch_warnings(_find_unused_launches(programs, options)),
+            *make_unused_launch_warnings(find_unused_launches(programs, options)),
         ),
     )
 
@@ -126,7 +126,7 @@ def _find_folder(program: Program) -> Path | None:
     return path.parent if path.is_file() else None
 
 
-def _find_unused_launches(programs: Sequence[Program], options: Options) -> tuple[str, ...]:
+def find_unused_launches(programs: Sequence[Program], options: Options) -> tuple[str, ...]:
     """Return the entries of the launch file that no kernel of the inputs takes.
 
     Of several inputs with chosen kernels, some may not have been read: then none is returned.
@@ -141,7 +141,7 @@ def _find_unused_launches(programs: Sequence[Program], options: Options) -> tupl
     return options.launch_table.find_unused_globs(names)
 
 
-def _assign_gpus(
+def assign_gpus(
     kernels: Sequence[LoadedKernel], gpus: tuple[Gpu, ...]
 ) -> Iterator[tuple[LoadedKernel, tuple[Gpu, ...]]]:
     """Yield each kernel with the GPUs that run it rather than its versions for other architectures.
@@ -177,13 +177,13 @@ def choose_kernels(programs: Sequence[Program], options: Options) -> list[list[L
     for pattern in options.kernels:
         found = find_kernels(kernels, pattern)
         if not found:
-            raise _make_no_kernel_error(pattern, kernels)
+            raise make_no_kernel_error(pattern, [kernel.name for kernel in kernels])
         chosen.update(map(id, found))
     return [[kernel for kernel in program.kernels if id(kernel) in chosen] for program in programs]
 
 
-def _make_no_kernel_error(pattern: str, kernels: Sequence[LoadedKernel]) -> UsageError:
-    names = [kernel.name for kernel in kernels]
+def make_no_kernel_error(pattern: str, names: Sequence[str]) -> UsageError:
+    """Return the error of a name that fits none of the kernels, with the nearest names."""
     near = find_nearest_names(names, pattern)
     hint = f"the input has: {list_names_for_people(sorted(names))}"
     if near:

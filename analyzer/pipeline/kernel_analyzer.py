@@ -54,7 +54,8 @@ class KernelAnalyzer:
     def count_launches(self, loaded: LoadedKernel) -> Iterator[CountedLaunch]:
         """Yield the counts of each launch: from traces, by abstract execution, else by static rules."""
         loaded = replace(loaded, kernel=add_register_count(loaded.kernel))
-        launches = find_launches(loaded.kernel, self.options)
+        options = replace(self.options, assumes_launch=False) if loaded.traces else self.options
+        launches = find_launches(loaded.kernel, options)
         if loaded.traces:
             from analyzer.pipeline.trace_matching import make_traced_launch
 
@@ -198,7 +199,12 @@ def find_launches(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
     table = options.launch_table
     names = (kernel.name, demangle(kernel.name))
     found = table.find_launches(*names, kernel_hash=kernel.triton_hash) if table else ()
-    return tuple(_complete_from_metadata(launch, kernel) for launch in found or (options.launch,))
+    launches = tuple(_complete_from_metadata(launch, kernel) for launch in found or (options.launch,))
+    if not options.assumes_launch:
+        return launches
+    from analyzer.pipeline.assumed_launch import assume_launch
+
+    return tuple(assume_launch(kernel, launch) for launch in launches)
 
 
 def _complete_from_metadata(launch: Launch, kernel: Kernel) -> Launch:

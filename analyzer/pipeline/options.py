@@ -28,3 +28,5 @@ class Options(Struct, frozen=True, kw_only=True):
     # Processes that share the kernels of large inputs. They are forks, and forks of a program that has
     # threads may deadlock: more than one only if the caller has none.
     jobs: int = 1
+    # Take the launch of `assumed_launch` where nobody gives one, so that two versions of a kernel compare.
+    assumes_launch: bool = False

@@ -70,7 +70,7 @@ _FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
         ReportFormat("csv", Medium.DOCUMENT, "transfer", "render_transfer_csv"),
         _JSON,
     ),
-    "diff": (_JSON,),
+    "diff": (ReportFormat("text", Medium.CONSOLE, "diff", "print_diff"), _JSON),
     "check": (_JSON,),
     "tasks": (ReportFormat("text", Medium.CONSOLE, "tasks", "print_tasks"), _JSON),
     "predict": (

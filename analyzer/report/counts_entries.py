@@ -32,7 +32,7 @@ def make_counts_entry(analysis: KernelAnalysis) -> CountsEntry:
         instructions_per_warp=instructions,
         is_sample=profile is not None and profile.is_sample,
         looked_at_ctas=None if profile is None else profile.n_sampled_ctas,
-        assumptions=counts.assumptions,
+        assumptions=(*analysis.launch.assumptions, *counts.assumptions),
         blocks=tuple(_make_block_entries(analysis, warps)),
         unknown_branches=_make_unknown_branch_entries(analysis),
     )
