@@ -14,8 +14,10 @@ unchanged, or the same code anything else. Pairs marked `held` were not shown to
 """
 
 import argparse
+import contextlib
 import fnmatch
 import hashlib
+import io
 import json
 import re
 import shutil
@@ -29,6 +31,8 @@ from typing import Any, Literal
 import msgspec
 from markdown import render_table
 from msgspec import Struct
+
+from analyzer.cli.app import run
 
 _HERE = Path(__file__).resolve().parent
 _ROOT = _HERE.parent
@@ -300,17 +304,23 @@ def is_same_code(pair: Pair, folder: Path) -> bool:
 # ---- judging ------------------------------------------------------------------------------------
 
 
+def run_warplens(*arguments: str | Path) -> tuple[int, str, str]:
+    """Run a command line in this process; return exit code, output and messages."""
+    output, messages = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(messages):
+        code = run([str(argument) for argument in arguments])
+    return code, output.getvalue(), messages.getvalue()
+
+
 def diff_pair(pair: Pair, folder: Path) -> dict[str, Any]:
-    """Return diff's JSON report of a pair."""
+    """Return diff's JSON report of a pair, which is kept beside its sides."""
     out = folder / "pairs" / pair.name / "diff.json"
-    inputs = [str(find_input(folder, pair, which)) for which in ("old", "new")]
+    inputs = [find_input(folder, pair, which) for which in ("old", "new")]
     options = ["--gpu", _GPUS[pair.arch], *(pair.launch.list_options() if pair.launch else [])]
-    command = [sys.executable, "-m", "analyzer", "diff", *inputs, *options, "--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=_ROOT)
-    if done.returncode:
-        return {"error": f"exit code {done.returncode}: {done.stderr.strip()[-300:]}", "kernels": []}
-    out.write_text(done.stdout)
-    report: dict[str, Any] = json.loads(done.stdout)
+    code, _, messages = run_warplens("diff", *inputs, *options, "--format", "json", "-o", out)
+    if code:
+        return {"error": f"exit code {code}: {messages.strip()[-300:]}", "kernels": []}
+    report: dict[str, Any] = json.loads(out.read_text())
     return report
 
 
@@ -369,7 +379,11 @@ def list_other_faults(pair: Pair, rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def judge_pairs(pairs: Iterable[Pair], folder: Path) -> list[Outcome]:
     """Return what diff says of each pair."""
-    return [judge_pair(pair, diff_pair(pair, folder)) for pair in pairs]
+    outcomes = []
+    for pair in pairs:
+        outcomes.append(judge_pair(pair, diff_pair(pair, folder)))
+        print(" | ".join(describe(outcomes[-1])), file=sys.stderr, flush=True)
+    return outcomes
 
 
 # ---- output -------------------------------------------------------------------------------------
@@ -409,7 +423,8 @@ def make_page(outcomes: Sequence[Outcome]) -> str:
     intro = (
         "\n## How often the verdict is right\n\n"
         f"{len(outcomes)} pairs of compiled kernels whose right verdict is known by construction: {right} "
-        f"are judged right. {len(held)} of them were held back while thresholds were tuned ({held_right} right). "
+        f"are judged right. {len(held)} of them were held back while thresholds were tuned ({held_right} "
+        "right). "
         "`python bench/diff_pairs.py table > docs/diff.md` builds them, compares them, and writes this page; "
         "`bench/diff_pairs/pairs.toml` says how each is made.\n"
     )

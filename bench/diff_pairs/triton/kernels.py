@@ -29,11 +29,11 @@ def softmax(x_ptr, out_ptr, columns, stride, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def copy_tile(x_ptr, out_ptr, columns, ROWS: tl.constexpr, COLS: tl.constexpr, DOWN: tl.constexpr):
-    """Copies a tile per program; with DOWN, neighbouring threads are a whole row apart."""
+def copy_tile(x_ptr, out_ptr, columns, ROWS: tl.constexpr, COLS: tl.constexpr, STEP: tl.constexpr):
+    """Double a tile per program, of every STEP-th column."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    col = tl.program_id(1) * COLS + tl.arange(0, COLS)
-    at = row[:, None] + col[None, :] * columns if DOWN else row[:, None] * columns + col[None, :]
+    col = (tl.program_id(1) * COLS + tl.arange(0, COLS)) * STEP
+    at = row[:, None] * columns + col[None, :]
     tl.store(out_ptr + at, tl.load(x_ptr + at) * 2.0)
 
 
