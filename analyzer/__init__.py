@@ -9,12 +9,12 @@ Public names load on first use (PEP 562), so `import analyzer` stays cheap:
 """
 
 from importlib import import_module
-from time import time_ns
 from typing import TYPE_CHECKING
 
 from analyzer.version import __version__
 
 if TYPE_CHECKING:
+    from analyzer.checking.checking import check
     from analyzer.evaluation.calibrating import calibrate
     from analyzer.evaluation.transfer import transfer
     from analyzer.evaluation.validation import validate
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _MODULES_BY_NAME = {
     "analyze": "analyzer.pipeline",
+    "check": "analyzer.checking.checking",
     "load": "analyzer.pipeline",
     "validate": "analyzer.evaluation.validation",
     "transfer": "analyzer.evaluation.transfer",
@@ -54,8 +55,6 @@ _MODULES_BY_NAME = {
     "WarplensError": "analyzer.text.errors",
 }
 
-IMPORT_TIME_NS = time_ns()  # sources edited later are not what runs (see evaluation/result_cache.py)
-
 __all__ = [
     "DiffReport",
     "Kernel",
@@ -68,6 +67,7 @@ __all__ = [
     "__version__",
     "analyze",
     "calibrate",
+    "check",
     "diff",
     "from_triton",
     "load",

@@ -6,7 +6,7 @@ import click
 
 from analyzer.cli.examples import make_examples
 from analyzer.cli.exit_codes import ExitCode
-from analyzer.cli.options import InputOptions, input_options, jobs_option, strict_option
+from analyzer.cli.options import InputOptions, cache_options, input_options, jobs_option, strict_option
 from analyzer.cli.output import check_outputs, check_warnings, output_options, write_report
 from analyzer.cli.progress import show_progress
 from analyzer.render.text_options import TextOptions
@@ -20,6 +20,7 @@ from analyzer.render.text_options import TextOptions
     )
 )
 @jobs_option
+@cache_options
 @input_options
 @output_options("analyze")
 @click.option("--loops", is_flag=True, help="Show all loops with their bounds.")
@@ -62,18 +63,18 @@ def analyze(
     FILE is SASS text of cuobjdump or nvdisasm, a cubin, object or library, PTX, a trace, or pasted code
     with --arch; a folder, such as Triton's cache, stands for its kernels, - for standard input.
     """
-    from analyzer.pipeline import analyze_programs
-
     check_outputs(inputs.list_input_paths(), output)
+    shows_all = show_all or output_format == "html"  # a page has room for everything
     options = inputs.make_pipeline_options(
-        listing=listing or show_all,
+        listing=listing or shows_all,
         min_coverage=min_coverage,
         explain=explain,
         levels=levels,
-        advice=advice or show_all,
+        advice=advice or shows_all,
+        hardware_curves=output_format == "html",
     )
     with show_progress("reading") as progress:
-        report = analyze_programs(inputs.load(), inputs.gpu, options, progress)
+        report = inputs.analyze(options, progress)
     shown = TextOptions(
         loops=loops or show_all,
         memory=memory or show_all,

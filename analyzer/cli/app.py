@@ -28,6 +28,7 @@ _COMMANDS = (
     "analyze",
     "annotate",
     "diff",
+    "check",
     "whatif",
     "tasks",
     "predict",

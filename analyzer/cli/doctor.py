@@ -30,8 +30,21 @@ def doctor() -> None:
     )
     folder = find_user_folder()
     console.print(f"your own GPU files: {'none, as there is no home folder' if folder is None else folder}")
+    console.print(_describe_cache(), markup=False)
     if "cuobjdump" not in found:
         click.echo(f"binaries need cuobjdump and nvdisasm: {make_install_hint()}")
+
+
+def _describe_cache() -> str:
+    """Return where reports of kernels are kept, and how much there is."""
+    from analyzer.pipeline.entry_store import MAX_FOLDER_BYTES, locate_kernel_folder, measure_folder
+
+    folder = locate_kernel_folder()
+    if folder is None:
+        return "cache of kernels: none, as there is no home folder"
+    use = measure_folder(folder)
+    size, most = use.size_bytes / (1 << 20), MAX_FOLDER_BYTES >> 20
+    return f"cache of kernels: {folder}, {use.n_entries:,} entries, {size:,.1f} of at most {most:,} MiB"
 
 
 _TOOLS = (

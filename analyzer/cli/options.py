@@ -20,10 +20,14 @@ from analyzer.cli.launch_options import (
 )
 from analyzer.execution.machine.budget import DEFAULT_STEP_LIMIT
 from analyzer.text.errors import UsageError
+from analyzer.text.escaping import escape_controls
 
 if TYPE_CHECKING:
     from analyzer.models.calibration import Calibration
     from analyzer.pipeline import Options, Program
+    from analyzer.pipeline.input_index import ReadingOptions
+    from analyzer.report.analyze_schema import Report
+    from analyzer.text.progress import ProgressCallback
 
 Command = Callable[..., ExitCode | None]
 
@@ -55,13 +59,34 @@ class InputOptions(Struct, frozen=True, kw_only=True):
     calibration: Path | None = None
     step_limit: int | None = None
     jobs: int | None = None
+    cache: Path | None = None
+    no_cache: bool = False
 
     def load(self) -> "list[Program]":
         """Read the inputs. Raises InputError, UsageError, or HardwareError for an unknown architecture."""
+        from analyzer.pipeline import attach_traces, load_all
+
+        reading = self.make_reading_options()
+        programs = [
+            program
+            for path in self.files
+            for program in load_all(
+                path,
+                usage_path=reading.usage_path,
+                arch=reading.arch,
+                patterns=self.kernel,
+                ptx=reading.ptx,
+                jobs=reading.jobs,
+            )
+        ]
+        return attach_traces(programs, self.trace) if self.trace else programs
+
+    def make_reading_options(self) -> "ReadingOptions":
+        """Return how inputs are read. Raises UsageError, HardwareError for an unknown architecture."""
         from analyzer.frontend.arch_lookup import parse_arch
         from analyzer.frontend.ptx_reader import PtxOptions
         from analyzer.hardware.gpu_database import load_arch
-        from analyzer.pipeline import attach_traces, load_all
+        from analyzer.pipeline.input_index import ReadingOptions
 
         if self.res_usage and len(self.files) > 1:
             raise UsageError("--res-usage goes with one FILE")
@@ -74,19 +99,44 @@ class InputOptions(Struct, frozen=True, kw_only=True):
             optimization_level=self.ptxas_level,
             is_virtual=self.virtual,
         )
-        programs = [
-            program
-            for path in self.files
-            for program in load_all(
-                path,
-                usage_path=self.res_usage,
-                arch=arch,
-                patterns=self.kernel,
-                ptx=ptx,
-                jobs=self.jobs or os.cpu_count() or 1,
-            )
-        ]
-        return attach_traces(programs, self.trace) if self.trace else programs
+        return ReadingOptions(
+            usage_path=self.res_usage, arch=arch, ptx=ptx, jobs=self.jobs or os.cpu_count() or 1
+        )
+
+    def analyze(self, options: "Options", progress: "ProgressCallback") -> "Report":
+        """Return the report of the inputs; kernels in the cache of the options are not analyzed again.
+
+        What is wrong with the cache is told on standard error. Raises what reading and analysis do.
+        """
+        if self.trace:
+            from analyzer.pipeline import analyze_programs
+
+            return analyze_programs(self.load(), self.gpu, options, progress)
+        from analyzer.pipeline.cached_analysis import analyze_files
+
+        notes: list[str] = []
+        report = analyze_files(
+            self.files, self.gpu, options, progress, reading=self.make_reading_options(), notes=notes
+        )
+        for note in notes:
+            click.echo(escape_controls(f"note: {note}"), err=True)
+        return report
+
+    def find_cache_folder(self, *, by_default: bool) -> Path | None:
+        """Return the folder of --cache, or that of the environment; None where nothing is kept.
+
+        by_default: take the user's own folder where neither is given.
+        Raises UsageError for contradicting options.
+        """
+        if self.no_cache and self.cache is not None:
+            raise UsageError("--cache and --no-cache exclude each other", hint="give one of them")
+        if self.no_cache:
+            return None
+        if self.cache is not None:
+            return self.cache
+        from analyzer.pipeline.entry_store import find_kernel_folder
+
+        return find_kernel_folder(by_default=by_default)
 
     def list_input_paths(self) -> list[str]:
         """Return all files that the options name or that lie beside them, some of which may not exist."""
@@ -107,8 +157,13 @@ class InputOptions(Struct, frozen=True, kw_only=True):
         explain: bool = False,
         levels: bool = False,
         advice: bool = False,
+        caches_by_default: bool = False,
+        hardware_curves: bool = False,
     ) -> "Options":
-        """Return the options of the pipeline. Raises UsageError."""
+        """Return the options of the pipeline. Raises UsageError.
+
+        caches_by_default: see `find_cache_folder`.
+        """
         from analyzer.execution.static_counts.block_counts import parse_trip_count_rule
         from analyzer.pipeline import Options
 
@@ -134,8 +189,10 @@ class InputOptions(Struct, frozen=True, kw_only=True):
             explain=explain,
             levels=levels,
             advice=advice,
+            hardware_curves=hardware_curves,
             listing=listing,
             min_coverage=min_coverage,
+            cache_folder=self.find_cache_folder(by_default=caches_by_default),
         )
 
 
@@ -204,6 +261,15 @@ jobs_option = click.option(
     type=click.IntRange(min=1),
     help="Processes that share the kernels of a big FILE; as many as cores if not given.",
 )
+_CACHE_OPTIONS: tuple[Decorator, ...] = (
+    click.option(
+        "--cache",
+        type=click.Path(path_type=Path),
+        metavar="FOLDER",
+        help="Keep reports of kernels there, by their content; WARPLENS_CACHE names one for all commands.",
+    ),
+    click.option("--no-cache", is_flag=True, help="Work everything out again, and keep nothing."),
+)
 _KERNEL_OPTIONS: tuple[Decorator, ...] = (
     click.option("--kernel", "-k", multiple=True, help="Name, glob or part of a name, or #N; repeatable."),
     *LAUNCH_OPTIONS,
@@ -238,6 +304,13 @@ _KERNEL_OPTIONS: tuple[Decorator, ...] = (
 def input_options(function: Command) -> Command:
     """Add the shared arguments and options to a command, which gets them as one `InputOptions`."""
     return _add_options(function, (_FILES_ARGUMENT, *_MODEL_OPTIONS, _TRACE_OPTION, *_KERNEL_OPTIONS))
+
+
+def cache_options(function: Command) -> Command:
+    """Add --cache and --no-cache; stands above `input_options`, which takes their values."""
+    for decorator in reversed(_CACHE_OPTIONS):
+        function = decorator(function)
+    return function
 
 
 def launch_options(function: Command) -> Command:

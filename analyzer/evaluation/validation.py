@@ -12,15 +12,14 @@ from analyzer.evaluation.result_cache import (
     CaseResult,
     ResultCache,
     digest_inputs,
-    find_default_folder,
     make_cache_keys,
-    prepare_folder,
 )
 from analyzer.evaluation.tasks import CaseResults, EvaluationTask, PendingCase, evaluate_task
 from analyzer.evaluation.validation_report import CaseFilters, make_validation_report
 from analyzer.ir.launch import Timing
 from analyzer.models.calibration import Calibration
 from analyzer.models.registry import find_model, list_models_default_first
+from analyzer.pipeline.entry_store import find_default_folder
 from analyzer.report.validation_schema import CaseEntry, CasePrediction, ValidationReport
 from analyzer.text.errors import InputError, UsageError
 from analyzer.worker_pool import run_in_processes
@@ -90,11 +89,11 @@ def prepare_cache_folder(cache: str | Path | bool) -> Path | None:
     """Return the folder, if any. Raises UsageError where one that the user names cannot be made."""
     if cache is False:
         return None
-    folder = find_default_folder() if cache is True else Path(cache)
+    folder = find_default_folder("validate") if cache is True else Path(cache)
     if folder is None:
         return None
     try:
-        prepare_folder(folder)
+        ResultCache(folder).prepare()
     except UsageError:
         if cache is True:
             return None

@@ -412,6 +412,12 @@ def list_sibling_paths(path: str) -> list[str]:
     return siblings
 
 
+def list_possible_siblings(path: str) -> list[Path]:
+    """Return the files beside an input that decide what is read from it, whatever they turn out to be."""
+    suffixes = (*_USAGE_SUFFIXES, *_ELF_SUFFIXES, _CUBIN_SUFFIX, _PTX_SUFFIX, ".json")
+    return [sibling for suffix in suffixes if (sibling := _find_sibling(path, suffix)) is not None]
+
+
 def _find_sibling(path: str, suffix: str) -> Path | None:
     """Return the file of the same stem with this suffix, if it exists and is not the input itself."""
     own = Path(path)

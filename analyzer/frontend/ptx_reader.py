@@ -52,7 +52,7 @@ def read_ptx(
     is missing or fails; UsageError where the ptxas that was named is no program; HardwareError for a GPU.
     """
     modules = split_ptx_modules(text)
-    wanted = _list_wanted_archs(options)
+    wanted = list_wanted_archs(options)
     if len(modules) == 1:
         return _read_module(display_path, modules[0], options, wanted, read_cubin)
     found = [
@@ -120,7 +120,8 @@ def _read_virtual(display_path: str, text: bytes, archs: Sequence[str]) -> Modul
     return join_modules([lower_ptx_module(ptx, display_path, arch, warnings) for arch in archs])
 
 
-def _list_wanted_archs(options: PtxOptions) -> tuple[str, ...]:
+def list_wanted_archs(options: PtxOptions) -> tuple[str, ...]:
+    """Return the architectures that PTX is assembled for; none: its own. Raises HardwareError."""
     return (options.arch,) if options.arch else tuple(gpu.file.arch for gpu in find_gpus(options.gpus))
 
 

@@ -35,11 +35,16 @@ def find_best_kernel_indices(kernels: Sequence[Kernel], gpu: Gpu) -> list[int]:
 
     Those of its own architecture, else of the latest earlier one of its major version; all if there are none.
     """
+    return find_best_arch_indices([kernel.arch for kernel in kernels], gpu)
+
+
+def find_best_arch_indices(archs: Sequence[str], gpu: Gpu) -> list[int]:
+    """Return the same of kernels given by their architectures."""
     gpu_capability = _parse_compute_capability(gpu.file.arch)
-    found = [_parse_compute_capability(strip_arch_suffix(kernel.arch)) for kernel in kernels]
+    found = [_parse_compute_capability(strip_arch_suffix(arch)) for arch in archs]
     compatible = [one for one in found if one[0] == gpu_capability[0] and one[1] <= gpu_capability[1]]
     if not compatible:
-        return list(range(len(kernels)))
+        return list(range(len(archs)))
     return [place for place, one in enumerate(found) if one == max(compatible)]
 
 

@@ -24,6 +24,7 @@ from analyzer.pipeline.loaded_program import LoadedKernel
 from analyzer.pipeline.model_runs import run_on_gpu
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.unknown_ranges import UnknownRange, find_unknown_range
+from analyzer.report.analyze_schema import HardwareCurve
 from analyzer.report.kernel_analysis import GpuResult, KernelAnalysis
 from analyzer.report.level_work import LevelWork
 from analyzer.text.demangling import demangle
@@ -41,11 +42,12 @@ class KernelAnalyzer:
     """Analyzer of the kernels of one module, whose opcodes' costs are computed once per GPU."""
 
     def __init__(self, options: Options, n_kernels: int = 1, steps: StepProgress | None = None) -> None:
-        """Prepare for `n_kernels` kernels; each of them on each GPU is a step."""
+        """Prepare for a kernel among `n_kernels`; each of them on each GPU is a step."""
         self.options, self.steps = options, steps or StepProgress()
         self._costs_by_gpu: dict[str, OpcodeCosts] = {}
         self.used_trip_rules: set[TripCountRule] = set()
         self.n_kernels = max(1, n_kernels)
+        self.n_sharing = self.n_kernels if options.shares_steps else 1  # kernels that share limits of work
 
     def analyze(self, loaded: LoadedKernel, gpus: tuple[Gpu, ...]) -> tuple[KernelAnalysis, ...]:
         """Return one analysis for each launch of the kernel."""
@@ -78,7 +80,7 @@ class KernelAnalyzer:
             return None
         from analyzer.pipeline.launch_execution import execute_kernel, explain_shared_arguments
 
-        limit = self.options.step_limit or max(_MIN_STEPS_PER_KERNEL, DEFAULT_STEP_LIMIT // self.n_kernels)
+        limit = self.options.step_limit or max(_MIN_STEPS_PER_KERNEL, DEFAULT_STEP_LIMIT // self.n_sharing)
         if assumption is not WorkAssumption.LIKELY:
             limit = max(_MIN_STEPS_PER_KERNEL, limit // _EXTREME_BUDGET_DIVISOR)
         work = "" if assumption is WorkAssumption.LIKELY else f" with the {assumption.value} work"
@@ -94,7 +96,7 @@ class KernelAnalyzer:
                 rough_boxes=rough_boxes,
             )
         is_cut = found is not None and found.profile.provenance is Provenance.UNKNOWN
-        return None if is_cut and self.n_kernels > 1 and not self.options.step_limit else found
+        return None if is_cut and self.n_sharing > 1 and not self.options.step_limit else found
 
     def _make_counted_launch(
         self, loaded: LoadedKernel, launch: Launch, executed: "ExecutedLaunch | None"
@@ -126,7 +128,7 @@ class KernelAnalyzer:
             profile=executed.profile,
             memory_log=executed.memory_log,
             mbarrier_recorder=executed.mbarrier_recorder,
-            n_kernels=self.n_kernels,
+            n_kernels=self.n_sharing,
             trip_rules=options.trip_rules,
             branch_rules=options.branch_rules,
         )
@@ -158,6 +160,7 @@ class KernelAnalyzer:
             results=tuple(result for gpu in gpus for result in self._run_models(counted, gpu, unknown_range)),
             loops=(),
             findings=(),
+            hardware_curves=self._trace_hardware_curves(counted, gpus),
             levels=self._compare_levels(counted),
         )
         first = analysis.first_result
@@ -170,6 +173,15 @@ class KernelAnalyzer:
             if self.options.advice
             else (),
         )
+
+    def _trace_hardware_curves(
+        self, counted: CountedLaunch, gpus: tuple[Gpu, ...]
+    ) -> tuple[HardwareCurve, ...]:
+        if not self.options.hardware_curves:
+            return ()
+        from analyzer.pipeline.hardware_curves import trace_hardware_curves
+
+        return trace_hardware_curves(counted, gpus, self.options, self.n_kernels, self.steps.tell)
 
     def _compare_levels(self, counted: CountedLaunch) -> tuple[LevelWork, ...]:
         if not self.options.levels:
@@ -195,16 +207,23 @@ class KernelAnalyzer:
 
 
 def find_launches(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
-    """Return the launches of the launch file if it names the kernel, else the one of the options."""
-    table = options.launch_table
-    names = (kernel.name, demangle(kernel.name))
-    found = table.find_launches(*names, kernel_hash=kernel.triton_hash) if table else ()
-    launches = tuple(_complete_from_metadata(launch, kernel) for launch in found or (options.launch,))
+    """Return the launches of a kernel; what was not given is taken from metadata, and assumed on request."""
+    launches = tuple(
+        _complete_from_metadata(launch, kernel) for launch in find_given_launches(kernel, options)
+    )
     if not options.assumes_launch:
         return launches
     from analyzer.pipeline.assumed_launch import assume_launch
 
     return tuple(assume_launch(kernel, launch) for launch in launches)
+
+
+def find_given_launches(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
+    """Return the launches of the launch file if it names the kernel, else the one of the options."""
+    table = options.launch_table
+    names = (kernel.name, demangle(kernel.name))
+    found = table.find_launches(*names, kernel_hash=kernel.triton_hash) if table else ()
+    return found or (options.launch,)
 
 
 def _complete_from_metadata(launch: Launch, kernel: Kernel) -> Launch:

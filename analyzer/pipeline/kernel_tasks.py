@@ -11,6 +11,7 @@ import msgspec
 from analyzer.execution.static_counts.block_counts import TripCountRule
 from analyzer.hardware.gpu import Gpu
 from analyzer.pipeline.kernel_analyzer import KernelAnalyzer
+from analyzer.pipeline.kernel_cache import KernelCache, KernelResult
 from analyzer.pipeline.loaded_program import LoadedKernel
 from analyzer.pipeline.options import Options
 from analyzer.report.analyze_schema import KernelReport
@@ -30,22 +31,43 @@ class KernelTask(msgspec.Struct, frozen=True, eq=False):
     loaded: LoadedKernel
     gpus: tuple[Gpu, ...]
     input_folder: Path | None = None  # None for standard input
+    cache_key: str = ""  # under which its result is kept; "": nowhere
 
 
 class TaskResults(msgspec.Struct, frozen=True):
-    """Report entries of some kernels in their order."""
+    """Results of some tasks in their order."""
 
-    reports: tuple[KernelReport, ...]
-    used_trip_rules: frozenset[TripCountRule]  # the user's rules that fit some loop of them
+    kernels: tuple[KernelResult, ...]
+
+    @property
+    def reports(self) -> tuple[KernelReport, ...]:
+        """Report entries of all kernels."""
+        return tuple(report for kernel in self.kernels for report in kernel.reports)
+
+    @property
+    def used_trip_rules(self) -> frozenset[TripCountRule]:
+        """The user's rules that fit some loop of them."""
+        return frozenset(rule for kernel in self.kernels for rule in kernel.used_trip_rules)
 
 
 class KernelTaskRunner:
-    """Runs tasks, those of each table of forms with a `KernelAnalyzer` of its own."""
+    """Runs tasks, those of each table of forms with a `KernelAnalyzer` of its own.
+
+    n_kernels: that share the limits of work, the tasks if None.
+    cache: keeps each result as soon as there is one, so that what was done is not lost with a process.
+    """
 
     def __init__(
-        self, tasks: Sequence[KernelTask], options: Options, progress: ProgressCallback = ignore_progress
+        self,
+        tasks: Sequence[KernelTask],
+        options: Options,
+        progress: ProgressCallback = ignore_progress,
+        *,
+        n_kernels: int | None = None,
+        cache: KernelCache | None = None,
     ) -> None:
-        self.tasks, self.options = tasks, options
+        self.tasks, self.options, self.cache = tasks, options, cache
+        self.n_kernels = len(tasks) if n_kernels is None else n_kernels
         self.steps = StepProgress(progress, sum(max(1, len(task.gpus)) for task in tasks))
         # By table of forms, for what a form costs is computed once: PTX for two architectures has two tables,
         # and the cubins of a folder may share one.
@@ -67,36 +89,39 @@ class KernelTaskRunner:
         ):
             parts.append(part)
             tell(stop, len(self.tasks), "kernels")
-        return TaskResults(
-            tuple(report for part in parts for report in part.reports),
-            frozenset(rule for part in parts for rule in part.used_trip_rules),
-        )
+        return TaskResults(tuple(kernel for part in parts for kernel in part.kernels))
 
     def run_batch(self, batch: tuple[int, int]) -> TaskResults:
         """Run the tasks [start, stop), one after another."""
-        reports: list[KernelReport] = []
-        for task in self.tasks[slice(*batch)]:
-            table = id(task.loaded.kernel.form_table)
-            kernel_analyzer = self.analyzers.get(table)
-            if kernel_analyzer is None:
-                kernel_analyzer = self.analyzers[table] = KernelAnalyzer(
-                    self.options, len(self.tasks), self.steps
-                )
-            self.steps.tell(task.loaded.name)
-            for analysis in kernel_analyzer.analyze(task.loaded, task.gpus):
-                files = self.source_files.setdefault(task.input_folder, SourceFiles(task.input_folder))
-                reports.append(
-                    make_kernel_report(
-                        analysis,
-                        input_path=task.loaded.input_path,
-                        listing=self.options.listing,
-                        source_files=files,
-                    )
-                )
-        used = frozenset(
-            rule for kernel_analyzer in self.analyzers.values() for rule in kernel_analyzer.used_trip_rules
+        return TaskResults(tuple(map(self._run_task, self.tasks[slice(*batch)])))
+
+    def _run_task(self, task: KernelTask) -> KernelResult:
+        table = id(task.loaded.kernel.form_table)
+        kernel_analyzer = self.analyzers.get(table)
+        if kernel_analyzer is None:
+            kernel_analyzer = self.analyzers[table] = KernelAnalyzer(self.options, self.n_kernels, self.steps)
+        kernel_analyzer.used_trip_rules.clear()
+        self.steps.tell(task.loaded.name)
+        files = self.source_files.setdefault(task.input_folder, SourceFiles(task.input_folder))
+        analyses = kernel_analyzer.analyze(task.loaded, task.gpus)
+        reports = tuple(
+            make_kernel_report(
+                analysis,
+                input_path=task.loaded.input_path,
+                listing=self.options.listing,
+                source_files=files,
+            )
+            for analysis in analyses
         )
-        return TaskResults(tuple(reports), used)
+        if self.options.identifies:
+            from analyzer.pipeline.kernel_identity import add_identities
+
+            reports = add_identities(reports, analyses, task.loaded, self.options)
+        used = kernel_analyzer.used_trip_rules
+        result = KernelResult(reports, tuple(rule for rule in self.options.trip_rules if rule in used))
+        if self.cache is not None and task.cache_key:
+            self.cache.store_kernel(task.cache_key, result)
+        return result
 
     def _estimate_instructions(self, task: KernelTask) -> int:
         """Estimate the work of a task, in instructions of one kernel on one GPU."""

@@ -188,29 +188,43 @@ def load_all(
     """
     if not is_folder(path):
         return [load(path, usage_path=usage_path, arch=arch, ptx=ptx)]
+    files, without = list_folder_kernels(path, patterns)
+    levels = {one.code_path: one.levels for one in files}
+    programs: list[Program] = []
+    errors: list[WarplensError] = []
+    ordinal = 1
+    for file, module in read_modules(list(levels), usage_path=usage_path, arch=arch, ptx=ptx, jobs=jobs):
+        if isinstance(module, WarplensError):
+            errors.append(module)
+        else:
+            module = replace(module, levels=levels[file])
+            programs.append(Program(module, first_ordinal=ordinal))
+            ordinal += len(module)
+    if not programs:
+        raise errors[0]
+    if notes := make_folder_notes(errors, without):
+        first = programs[0].module
+        programs[0] = Program(replace(first, diagnostics=(*first.diagnostics, *notes)))
+    return programs
+
+
+def list_folder_kernels(
+    path: str, patterns: Sequence[str] = ()
+) -> tuple[list[KernelFiles], list[KernelFiles]]:
+    """Return the kernels in a folder that the patterns name, and those without code; see `load_all`."""
     kernels, without = list_kernels(path)
     names = [one.name for one in kernels]
     found = [find_matching_names(names, pattern) for pattern in patterns]
     if found and all(found):
         kernels = [kernels[index] for index in sorted({index for each in found for index in each})]
-    programs: list[Program] = []
-    errors: list[WarplensError] = []
-    ordinal = 1
-    files = {one.code_path: one for one in kernels}
-    for file, module in read_modules(list(files), usage_path=usage_path, arch=arch, ptx=ptx, jobs=jobs):
-        if isinstance(module, WarplensError):
-            errors.append(module)
-        else:
-            module = replace(module, levels=files[file].levels)
-            programs.append(Program(module, first_ordinal=ordinal))
-            ordinal += len(module)
-    if not programs:
-        raise errors[0]
-    notes = (*_make_file_warnings(errors), *_make_level_warnings(without))
-    if notes:  # of some files among many
-        first = programs[0].module
-        programs[0] = Program(replace(first, diagnostics=(*first.diagnostics, *notes)))
-    return programs
+    return kernels, without
+
+
+def make_folder_notes(
+    errors: Sequence[WarplensError], without: Sequence[KernelFiles]
+) -> tuple[Diagnostic, ...]:
+    """Return the warnings of a folder: files that cannot be read, kernels without code."""
+    return (*_make_file_warnings(errors), *_make_level_warnings(without))
 
 
 def _make_file_warnings(errors: Sequence[WarplensError]) -> tuple[Diagnostic, ...]:

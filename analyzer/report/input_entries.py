@@ -1,8 +1,8 @@
 """Inputs and their warnings as report entries."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from analyzer.execution.static_counts.block_counts import TripCountRule
 from analyzer.flow.missing_code import CUT_OFF_CODE
@@ -15,40 +15,98 @@ _MAX_SHOWN_GPUS = 4
 _MAX_SHOWN_GLOBS = 4
 
 
-def make_input_entry(module: Module) -> InputEntry:
-    """Return the entry of one input file."""
-    return InputEntry(
+class KernelFacts(Struct, frozen=True, kw_only=True):
+    """What is said of a kernel without looking at its code again."""
+
+    name: str
+    arch: str
+    line: int  # of the input, at which the function begins
+    ordinal: int  # position among the kernels of the input, from 1
+    instructions: int
+    is_excerpt: bool
+    triton_hash: str
+    digest: str = ""  # of its content, see `pipeline.content_digests`; "" where nobody asked for it
+
+
+class InputFacts(Struct, frozen=True, kw_only=True):
+    """What a report says of an input beside its kernels, without the input's code.
+
+    It is a plain value, so that an input that has not changed need not be read again.
+    """
+
+    path: str
+    source_format: str
+    toolchain: str
+    triton: Mapping[str, str | int]  # as in `Module`
+    warnings: tuple[WarningEntry, ...]
+    kernels: tuple[KernelFacts, ...]  # in the order of the input
+    levels: Mapping[str, str] = {}  # as in `Module`
+
+
+def collect_input_facts(module: Module, first_ordinal: int = 1, digests: Sequence[str] = ()) -> InputFacts:
+    """Return the facts of one input file.
+
+    first_ordinal: of its first kernel; more than 1 where it is one file of a folder.
+    digests: of the kernels, none where they are not needed.
+    """
+    return InputFacts(
         path=module.path,
-        format=module.source_format.value,
-        architecture=tuple(dict.fromkeys(kernel.arch for kernel in module.kernels)),
+        source_format=module.source_format.value,
         toolchain=module.toolchain,
-        levels=module.levels or UNSET,
-        triton=dict(module.triton) if module.levels and module.triton else UNSET,
+        triton=dict(module.triton),
+        warnings=tuple(make_warning_entry(module.path, diagnostic) for diagnostic in module.diagnostics),
+        kernels=tuple(
+            KernelFacts(
+                name=kernel.name,
+                arch=kernel.arch,
+                line=kernel.line,
+                ordinal=first_ordinal + index,
+                instructions=len(kernel),
+                is_excerpt=kernel.is_excerpt,
+                triton_hash=kernel.triton_hash,
+                digest=digests[index] if digests else "",
+            )
+            for index, kernel in enumerate(module.kernels)
+        ),
+        levels=dict(module.levels),
     )
 
 
-def make_warning_entry(module: Module, diagnostic: Diagnostic) -> WarningEntry:
+def make_input_entry(facts: InputFacts) -> InputEntry:
+    """Return the entry of one input file."""
+    return InputEntry(
+        path=facts.path,
+        format=facts.source_format,
+        architecture=tuple(dict.fromkeys(kernel.arch for kernel in facts.kernels)),
+        toolchain=facts.toolchain,
+        levels=facts.levels or UNSET,
+        triton=facts.triton if facts.levels and facts.triton else UNSET,
+    )
+
+
+def make_warning_entry(path: str, diagnostic: Diagnostic) -> WarningEntry:
     """Return the entry of a diagnostic of an input."""
     location = diagnostic.location
     return WarningEntry(
         code=diagnostic.code,
         message=diagnostic.message,
-        path=location.path if location else module.path,
+        path=location.path if location else path,
         line=location.line if location else None,
         count=diagnostic.count,
     )
 
 
-def make_unknown_arch_warnings(modules: Sequence[Module], *, has_gpus: bool) -> Iterator[WarningEntry]:
+def make_unknown_arch_warnings(inputs: Sequence[InputFacts], *, has_gpus: bool) -> Iterator[WarningEntry]:
     """Yield a warning for each architecture that has no figures or that the dump does not name.
 
     has_gpus: the user named GPUs, so that more than counts can be given.
     """
+    known = set(list_known_archs())
     counts: dict[tuple[str, str], int] = {}
-    for module in modules:
-        for kernel in module.kernels:
-            if strip_arch_suffix(kernel.arch) not in list_known_archs():
-                key = (module.path, kernel.arch)
+    for facts in inputs:
+        for kernel in facts.kernels:
+            if strip_arch_suffix(kernel.arch) not in known:
+                key = (facts.path, kernel.arch)
                 counts[key] = counts.get(key, 0) + 1
     for (path, arch), count in counts.items():
         reason = f"architecture {arch} is not known" if arch else "the dump names no architecture"
@@ -73,13 +131,13 @@ def make_refused_gpu_warnings(kernels: Sequence[KernelReport]) -> Iterator[Warni
 
 
 def make_cut_off_warnings(
-    modules: Sequence[Module], reports: Sequence[KernelReport]
+    inputs: Sequence[InputFacts], reports: Sequence[KernelReport]
 ) -> Iterator[WarningEntry]:
     """Yield a warning for each kernel of whose code a part is missing, unless it was given as a part."""
     paths = {
-        (kernel.name, kernel.arch, kernel.line): module.path
-        for module in modules
-        for kernel in module
+        (kernel.name, kernel.arch, kernel.line): facts.path
+        for facts in inputs
+        for kernel in facts.kernels
         if not kernel.is_excerpt
     }
     found = dict.fromkeys(

@@ -1,0 +1,174 @@
+"""Reports of kernels, and facts of inputs, kept under the content of all that they depend on.
+
+Two kinds of entries make an unchanged kernel cost nothing:
+
+    input   digest of a file, of the files read with it, of tools and options of reading  ->  `InputFacts`,
+            which name each kernel and the digest of its content
+    kernel  digest of the content, launch, GPUs, models, options  ->  `KernelResult`
+
+A file that has not changed is answered by both kinds without being parsed. In a file that has changed, the
+kernels that have not are found by their content, and take over their new place (line, number, path).
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from analyzer.execution.static_counts.block_counts import TripCountRule
+from analyzer.hardware.gpu import Gpu
+from analyzer.ir.launch import Argument, Buffer, Launch
+from analyzer.models.registry import is_own_model
+from analyzer.pipeline.content_digests import digest_code, digest_parts, encode_json
+from analyzer.pipeline.entry_store import EntryStore
+from analyzer.pipeline.options import Options
+from analyzer.report.analyze_schema import KernelReport
+from analyzer.report.input_entries import InputFacts, KernelFacts
+from analyzer.text.demangling import demangle
+
+_PRUNE_MISSES = 100  # a run that adds less leaves it to others to look at the folder's size
+# Which kernels, how many processes, and what only the whole report is held against; launches are digested
+# kernel by kernel.
+_OPTIONS_WITHOUT_EFFECT = frozenset(
+    {"kernels", "jobs", "cache_folder", "min_coverage", "launch", "launch_table", "shares_steps"}
+)
+_Value = TypeVar("_Value")
+
+
+class KernelResult(Struct, frozen=True):
+    """What the analysis of one kernel gives."""
+
+    reports: tuple[KernelReport, ...]  # one of each launch
+    used_trip_rules: tuple[TripCountRule, ...]  # the user's rules that fit some loop of it
+
+
+class KernelCache:
+    """Entries for one set of options; hits and damage are counted."""
+
+    def __init__(self, options: Options) -> None:
+        """Prepare the folder of the options. Raises UsageError where it cannot be made."""
+        self.store = EntryStore(options.cache_folder, digest_code)
+        self.store.prepare()
+        self.n_hits = self.n_misses = 0
+        # A listing quotes source files and other levels of the code, wherever they are found; another
+        # distribution's model may change and keep its version.
+        self.keeps_kernels = self.store.is_enabled and not (
+            options.listing or options.levels or not all(map(is_own_model, options.models))
+        )
+        self._options = options
+        self._option_key = encode_json(
+            [
+                [name, getattr(options, name)]
+                for name in options.__struct_fields__
+                if name not in _OPTIONS_WITHOUT_EFFECT
+            ]
+        )
+        self._gpu_keys: dict[int, tuple[Gpu, bytes]] = {}
+        self._launch_keys: dict[int, tuple[Launch, bytes]] = {}
+        self._result_decoder = msgspec.msgpack.Decoder(KernelResult)
+        self._facts_decoder = msgspec.msgpack.Decoder(InputFacts)
+
+    def make_kernel_key(self, kernel: KernelFacts, gpus: Sequence[Gpu], n_kernels: int) -> str:
+        """Return the key of a kernel's result; "" where it is not kept.
+
+        n_kernels: that share the limits of work.
+        """
+        if not self.keeps_kernels or not kernel.digest:
+            return ""
+        launches = self._find_launches(kernel)
+        # A kernel that is not executed has no limit to share.
+        may_execute = self._options.assumes_launch or any(
+            launch.arguments or launch.grid is not None for launch in launches
+        )
+        n_sharing = n_kernels if may_execute and self._options.shares_steps else 1
+        return digest_parts(
+            [
+                b"kernel",
+                f"{kernel.digest} {n_sharing}".encode(),
+                self._option_key,
+                *map(self._encode_launch, launches),
+                b"gpus",
+                *map(self._encode_gpu, gpus),
+            ]
+        )
+
+    def find_kernel(self, key: str, facts: InputFacts, kernel: KernelFacts) -> KernelResult | None:
+        """Return a result with the place that the kernel has now; None where there is none."""
+        found = self._find(key, self._result_decoder) if key else None
+        if found is None:
+            self.n_misses += 1
+            return None
+        self.n_hits += 1
+        reports = tuple(
+            replace(report, input=facts.path, ordinal=kernel.ordinal, line=kernel.line)
+            for report in found.reports
+        )
+        return KernelResult(reports, found.used_trip_rules)
+
+    def store_kernel(self, key: str, result: KernelResult) -> None:
+        """Keep a result."""
+        self.store.store(key, msgspec.msgpack.encode(result))
+
+    def find_input(self, key: str) -> InputFacts | None:
+        """Return the facts of an input; None where there are none."""
+        return self._find(key, self._facts_decoder) if key else None
+
+    def store_input(self, key: str, facts: InputFacts) -> None:
+        """Keep the facts of an input."""
+        if key:
+            self.store.store(key, msgspec.msgpack.encode(facts))
+
+    def finish(self) -> None:
+        """Keep the folder within its limit, once a run has added much to it."""
+        if self.n_misses >= _PRUNE_MISSES:
+            self.store.prune()
+
+    def list_notes(self) -> tuple[str, ...]:
+        """Return what a user should know of the folder, one sentence each."""
+        folder, notes = self.store.root, []
+        if self.store.n_damaged:
+            notes.append(f"{folder}: {self.store.n_damaged} damaged entries were worked out again")
+        if self.store.n_unwritten:
+            notes.append(f"{folder}: {self.store.n_unwritten} entries could not be written")
+        return tuple(notes)
+
+    def _find(self, key: str, decoder: "msgspec.msgpack.Decoder[_Value]") -> _Value | None:
+        payload = self.store.find(key)
+        if payload is None:
+            return None
+        try:
+            return decoder.decode(payload)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            self.store.count_damage()
+            return None
+
+    def _find_launches(self, kernel: KernelFacts) -> tuple[Launch, ...]:
+        """Return the launches of a kernel as the user gave them."""
+        table = self._options.launch_table
+        if table is not None:
+            names = (kernel.name, demangle(kernel.name))
+            if found := table.find_launches(*names, kernel_hash=kernel.triton_hash):
+                return found
+        return (self._options.launch,)
+
+    def _encode_launch(self, launch: Launch) -> bytes:
+        known = self._launch_keys.get(id(launch))
+        if known is None:
+            arguments = list(map(_list_argument_facts, launch.arguments))
+            known = launch, encode_json(["launch", replace(launch, arguments=()), arguments])
+            self._launch_keys[id(launch)] = known
+        return known[1]
+
+    def _encode_gpu(self, gpu: Gpu) -> bytes:
+        known = self._gpu_keys.get(id(gpu))
+        if known is None:
+            known = self._gpu_keys[id(gpu)] = gpu, encode_json([gpu.key, gpu.file, gpu.arch])
+        return known[1]
+
+
+def _list_argument_facts(argument: Argument) -> list[object]:
+    value = argument.value
+    content = [value.path, value.contents] if isinstance(value, Buffer) else repr(value)
+    return [argument.parameter, type(value).__name__, content]
