@@ -33,6 +33,7 @@ from markdown import render_table
 from msgspec import Struct
 
 from analyzer.cli.app import run
+from analyzer.cli.exit_codes import ExitCode
 
 _HERE = Path(__file__).resolve().parent
 _ROOT = _HERE.parent
@@ -74,10 +75,14 @@ class LaunchText(Struct, frozen=True, forbid_unknown_fields=True):
     block: str = ""
     arguments: tuple[str, ...] = ()
 
-    def list_options(self) -> list[str]:
-        """Return the options of the command line."""
-        block = ["--block", self.block] if self.block else []
-        return ["--grid", self.grid, *block, *(part for text in self.arguments for part in ("--arg", text))]
+    def make_file(self, kernel: str) -> dict[str, Any]:
+        """Return the launch file that gives this launch to the kernels of that name."""
+        arguments = dict(text.split("=") for text in self.arguments)
+        entry: dict[str, Any] = {"grid": [int(part) for part in self.grid.split(",")]}
+        entry["arguments"] = {which: int(value) for which, value in arguments.items()}
+        if self.block:
+            entry["block"] = [int(part) for part in self.block.split(",")]
+        return {"kernels": {f"*{kernel}*": entry}}
 
 
 class Expected(Struct, frozen=True, forbid_unknown_fields=True):
@@ -125,7 +130,7 @@ class Outcome(Struct, frozen=True):
     cycles_change: float | None
     evidence: tuple[str, ...]
     faults: tuple[str, ...]  # empty: right
-    check_code: int | None = None
+    check_code: int
 
 
 def read_pairs() -> list[Pair]:
@@ -312,11 +317,48 @@ def run_warplens(*arguments: str | Path) -> tuple[int, str, str]:
     return code, output.getvalue(), messages.getvalue()
 
 
+def list_options(pair: Pair, folder: Path) -> list[str]:
+    """Return the options of GPU and launch, which diff and check share."""
+    options = ["--gpu", _GPUS[pair.arch], "--jobs", "1"]
+    if pair.launch is None:
+        return options
+    path = folder / "pairs" / pair.name / "launch.json"
+    names = dict.fromkeys([pair.kernel, pair.new.kernel or pair.kernel])
+    kernels = {key: value for name in names for key, value in pair.launch.make_file(name)["kernels"].items()}
+    path.write_text(json.dumps({"kernels": kernels}))
+    return [*options, "--launch", str(path)]
+
+
+def check_pair(pair: Pair, folder: Path) -> int:
+    """Return check's exit code for the new side, held to a baseline of the old side."""
+    home = folder / "pairs" / pair.name
+    current, baseline = home / "current", home / "baseline.json"
+    baseline.unlink(missing_ok=True)
+    options = [*list_options(pair, folder), "--baseline", str(baseline), "--cache", str(folder / "reports")]
+    code = 0
+    for which, more in (("old", ["--update"]), ("new", [])):
+        shutil.rmtree(current, ignore_errors=True)
+        shutil.copytree(home / which, current)
+        side = pair.old if which == "old" else pair.new
+        code, _, _ = run_warplens("check", next(current.glob(f"*.{side.form}")), *more, *options)
+    return code
+
+
+def list_check_faults(pair: Pair, code: int) -> list[str]:
+    """Return what is wrong with check's exit code: 1 for what became slower, 0 for what did not."""
+    is_harmless = set(pair.verdict) <= {"unchanged", "benign"} or pair.direction == "faster"
+    if is_harmless:
+        return [] if code == ExitCode.CLEAN else [f"check exits with {code}, not 0"]
+    if pair.verdict == ("significant",) and pair.direction == "slower":
+        return [] if code == ExitCode.GATE_TRIPPED else [f"check exits with {code}, not 1"]
+    return []
+
+
 def diff_pair(pair: Pair, folder: Path) -> dict[str, Any]:
     """Return diff's JSON report of a pair, which is kept beside its sides."""
     out = folder / "pairs" / pair.name / "diff.json"
     inputs = [find_input(folder, pair, which) for which in ("old", "new")]
-    options = ["--gpu", _GPUS[pair.arch], *(pair.launch.list_options() if pair.launch else [])]
+    options = list_options(pair, folder)
     code, _, messages = run_warplens("diff", *inputs, *options, "--format", "json", "-o", out)
     if code:
         return {"error": f"exit code {code}: {messages.strip()[-300:]}", "kernels": []}
@@ -324,20 +366,23 @@ def diff_pair(pair: Pair, folder: Path) -> dict[str, Any]:
     return report
 
 
-def judge_pair(pair: Pair, report: dict[str, Any]) -> Outcome:
-    """Hold a report against what is right."""
+def judge_pair(pair: Pair, report: dict[str, Any], check_code: int) -> Outcome:
+    """Hold diff's report and check's exit code against what is right."""
     rows = [row for row in report["kernels"] if pair.kernel in row["name"] or pair.kernel in row["old_name"]]
     if len(rows) != 1:
         fault = report.get("error") or f"{len(rows)} rows of {pair.kernel}"
-        return Outcome(pair, "", "", None, (), (fault,))
+        return Outcome(pair, "", "", None, (), (fault,), check_code)
     row = rows[0]
     faults = [
         *list_row_faults(row, pair.status, pair.verdict),
         *list_direction_faults(pair.direction, row["cycles_change"]),
         *list_other_faults(pair, [other for other in report["kernels"] if other is not row]),
+        *list_check_faults(pair, check_code),
     ]
     evidence = tuple(row["evidence"])
-    return Outcome(pair, row["status"], row["verdict"], row["cycles_change"], evidence, tuple(faults))
+    return Outcome(
+        pair, row["status"], row["verdict"], row["cycles_change"], evidence, tuple(faults), check_code
+    )
 
 
 def list_row_faults(row: dict[str, Any], status: Sequence[str], verdict: Sequence[str]) -> list[str]:
@@ -381,7 +426,7 @@ def judge_pairs(pairs: Iterable[Pair], folder: Path) -> list[Outcome]:
     """Return what diff says of each pair."""
     outcomes = []
     for pair in pairs:
-        outcomes.append(judge_pair(pair, diff_pair(pair, folder)))
+        outcomes.append(judge_pair(pair, diff_pair(pair, folder), check_pair(pair, folder)))
         print(" | ".join(describe(outcomes[-1])), file=sys.stderr, flush=True)
     return outcomes
 
@@ -398,7 +443,7 @@ def describe(outcome: Outcome) -> list[str]:
     evidence = outcome.evidence[0] if outcome.evidence else ""
     found = outcome.verdict if not outcome.faults else f"**{'; '.join(outcome.faults)}**"
     code = ("Triton " if pair.is_triton else "nvcc ") + f"sm_{pair.arch}"
-    return [pair.name, code, launch, pair.reason, expected, found, change, evidence.replace("\n", " ")]
+    return [pair.name, code, launch, pair.reason, expected, found, change, str(outcome.check_code), evidence]
 
 
 def print_scores(outcomes: Sequence[Outcome]) -> None:
@@ -428,7 +473,7 @@ def make_page(outcomes: Sequence[Outcome]) -> str:
         "`python bench/diff_pairs.py table > docs/diff.md` builds them, compares them, and writes this page; "
         "`bench/diff_pairs/pairs.toml` says how each is made.\n"
     )
-    columns = ("pair", "code", "launch", "what changed", "right", "verdict", "cycles", "evidence")
+    columns = ("pair", "code", "launch", "what changed", "right", "verdict", "cycles", "check", "evidence")
     kinds = list(dict.fromkeys(outcome.pair.kind for outcome in outcomes))
     parts = [
         f"\n### {kind[0].upper()}{kind[1:]}\n\n"
