@@ -143,7 +143,7 @@ def run_check(
     report = _analyze(request, inputs, progress, cache_notes)
     found = _compare(config, report, inputs, stored)
     if found.reasons and not request.updates:
-        raise _make_refusal(stored, found)
+        raise _make_refusal(stored, found, request.accept_command)
     if writes:
         toolchains = _list_toolchains(report, inputs)
         is_folder = config.per_input or path.is_dir()
@@ -289,12 +289,12 @@ def _make_candidate(report: KernelReport, config: CheckConfig, inputs: CheckInpu
     )
 
 
-def _make_refusal(stored: Sequence[StoredBaseline], found: _Comparison) -> UsageError:
+def _make_refusal(stored: Sequence[StoredBaseline], found: _Comparison, accept_command: str) -> UsageError:
     new = found.new
     names: tuple[list[str], list[str]] = ([], [])
     for before, after in found.all_pairs:
         names[found.old[before].code != new[after].code].append(new[after].name)
-    return make_refusal([each.path for each in stored], found.reasons, *names)
+    return make_refusal([each.path for each in stored], found.reasons, *names, accept_command)
 
 
 def _judge(found: _Comparison, config: CheckConfig, *, has_baseline: bool) -> list[Judgement]:
