@@ -135,8 +135,7 @@ def run_check(
     Raises InputError, HardwareError or UsageError.
     """
     config, path = request.config, request.config.baseline_path
-    given, folder = (request.inputs, Path()) if request.inputs else (config.inputs, config.folder)
-    inputs = find_inputs(given, folder, path.parent)
+    inputs = find_requested_inputs(request)
     stored = _read_stored(request)
     is_first = config.holds_baseline and not stored
     writes = request.updates or (is_first and not _is_held_to_budgets_alone(request))
@@ -158,6 +157,13 @@ def run_check(
         notes=tuple(_list_notes(config, report, inputs, stored, found, is_new=writes and is_first)),
         warnings=tuple(_list_warnings(config, report, inputs)),
     )
+
+
+def find_requested_inputs(request: CheckRequest) -> CheckInputs:
+    """Return the inputs of the command line, else those of the configuration. Raises UsageError."""
+    config = request.config
+    given, folder = (request.inputs, Path()) if request.inputs else (config.inputs, config.folder)
+    return find_inputs(given, folder, config.baseline_path.parent)
 
 
 def _read_stored(request: CheckRequest) -> tuple[StoredBaseline, ...]:

@@ -348,7 +348,9 @@ def _list_values(kernel: BaselineKernel, metric: Metric) -> Iterator[tuple[str, 
 
 
 def _find_value(kernel: BaselineKernel, metric: Metric, gpu: str) -> Amount | None:
-    return next((value for each, value in _list_values(kernel, metric) if each == gpu), None)
+    if not metric.is_per_gpu:
+        return kernel.metrics.get(metric.name)
+    return kernel.gpus[gpu].metrics.get(metric.name) if gpu in kernel.gpus else None
 
 
 def _format_figure(value: float | None) -> str:

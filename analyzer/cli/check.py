@@ -85,7 +85,7 @@ def check(
     FILE is what `analyze` takes, or a glob; the inputs of the configuration where none is given. The first
     run writes the baseline, but not where CI is set; `--update` accepts what changed since.
     """
-    from analyzer.checking.checking import CheckRequest, run_check
+    from analyzer.checking.checking import CheckRequest, find_requested_inputs, run_check
     from analyzer.checking.configuration import find_config
 
     if no_baseline and (baseline is not None or update):
@@ -102,8 +102,6 @@ def check(
         found = replace(found, model=_check_model(model))
     if no_assumed_launch:
         found = replace(found, assumes_launch=False)
-    named = [path for path in (found.path, found.launch, *gpu) if path]
-    check_outputs([*files, *named], found.baseline_path, output)
     request = CheckRequest(
         config=found,
         inputs=files,
@@ -112,6 +110,10 @@ def check(
         cache_folder=_find_cache_folder(cache, has_cache=not no_cache),
         accept_command=_make_accept_command(),
     )
+    paths = [each.path for each in find_requested_inputs(request).inputs]
+    gpu_files = (name for name in found.gpus if name.endswith(".toml"))
+    named = [str(path) for path in (found.path, found.launch, *gpu_files) if path]
+    check_outputs([*paths, *named, *_list_siblings(paths, output)], found.baseline_path, output)
     cache_notes: list[str] = []
     with show_progress("reading") as progress:
         report = run_check(request, progress, cache_notes)
@@ -120,6 +122,15 @@ def check(
     write_report(report, output_format, output)
     code = check_warnings(report.warnings, strict=strict)
     return code or (ExitCode.CLEAN if report.is_clean else ExitCode.GATE_TRIPPED)
+
+
+def _list_siblings(paths: list[str], output: Path | None) -> list[str]:
+    """Return the files beside inputs that are read with them; none where the output replaces no file."""
+    if output is None or not output.is_file():
+        return []
+    from analyzer.frontend.module_reader import list_sibling_paths
+
+    return [str(path) for each in paths for path in list_sibling_paths(each)]
 
 
 def _override(
