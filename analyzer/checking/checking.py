@@ -16,6 +16,7 @@ from analyzer.checking.configuration import CheckConfig, find_config
 from analyzer.checking.gate import (
     Candidate,
     Judgement,
+    judge_alone,
     judge_known_kernel,
     judge_new_kernel,
     judge_removed_kernel,
@@ -150,7 +151,7 @@ def run_check(
         accept(path, found.head, found.new, toolchains, stored, kept, is_folder=is_folder)
     return make_check_report(
         report,
-        _judge(found, config, has_baseline=bool(stored)),
+        _judge(found, config, stored) if stored or writes else list(map(judge_alone, found.candidates)),
         baseline=str(path) if stored or writes else "",
         was_updated=writes,
         accept_command=request.accept_command,
@@ -303,8 +304,8 @@ def _make_refusal(stored: Sequence[StoredBaseline], found: _Comparison, accept_c
     return make_refusal([each.path for each in stored], found.reasons, *names, accept_command)
 
 
-def _judge(found: _Comparison, config: CheckConfig, *, has_baseline: bool) -> list[Judgement]:
-    """Return the judgement of every kernel."""
+def _judge(found: _Comparison, config: CheckConfig, stored: Sequence[StoredBaseline]) -> list[Judgement]:
+    """Return the judgement of every kernel against the baseline, or against none that is being written."""
     matching, is_same_basis = found.matching, not found.differences
     judgements = [
         judge_known_kernel(
@@ -314,7 +315,7 @@ def _judge(found: _Comparison, config: CheckConfig, *, has_baseline: bool) -> li
         )
         for place, (before, after) in enumerate(found.all_pairs)
     ]
-    new_policy = config.new_kernels if has_baseline else None
+    new_policy = config.new_kernels if stored else None
     judgements += [judge_new_kernel(found.candidates[index], new_policy) for index in matching.added]
     judgements += [judge_removed_kernel(kernel, config.removed_kernels) for kernel in found.removed]
     return judgements

@@ -67,6 +67,14 @@ class Candidate(Struct, frozen=True, kw_only=True):
         return "" if self.report.identity is UNSET else self.report.identity.hottest_source
 
 
+def judge_alone(candidate: Candidate) -> Judgement:
+    """Return the verdict on a kernel where there is no baseline: its budgets."""
+    judge = _Judge(candidate, None, is_comparable=True)
+    judge.list_figures()
+    judge.judge_budgets()
+    return judge.finish(KernelStatus.NEW, judge.find_worst_outcome())
+
+
 def judge_new_kernel(candidate: Candidate, policy: Level | None) -> Judgement:
     """Return the verdict on a kernel that the baseline does not have: its budgets.
 

@@ -23,6 +23,8 @@ _MAX_ROWS = 60
 _MAX_VIOLATIONS = 60
 _MAX_NAME_CHARS = 80
 _MAX_SHOWN_EVIDENCE = 3
+_SHOWN_METRICS = ("cycles", "registers", "spill_bytes")
+_MIN_SHOWN_CHANGE = 0.005
 _SAME = "[=]"
 _NO_FIGURE = ""
 _STYLES = {
@@ -58,8 +60,11 @@ def print_check(report: CheckReport, console: Console) -> None:
 
 
 def _is_plain(kernel: CheckedKernel) -> bool:
-    """Return whether a kernel is the baseline's and within its budgets, so that there is nothing to say."""
-    return kernel.outcome is Outcome.PASSED and kernel.status is KernelStatus.SAME
+    """Return whether a kernel passed and nothing of it moved that is worth a row."""
+    if kernel.outcome is not Outcome.PASSED or kernel.status is KernelStatus.RENAMED:
+        return False
+    shown = (each for each in kernel.metrics if each.metric in _SHOWN_METRICS and each.baseline is not None)
+    return not any(abs(each.change or 0.0) >= _MIN_SHOWN_CHANGE for each in shown)
 
 
 def _make_table(report: CheckReport, changed: Sequence[CheckedKernel]) -> FittedTable:
@@ -72,9 +77,12 @@ def _make_table(report: CheckReport, changed: Sequence[CheckedKernel]) -> Fitted
             rows.append(row)
             styles.append(_STYLES[kernel.outcome])
     others = len(report.kernels) - len(changed[:_MAX_ROWS])
+    n_moved = sum(kernel.status is KernelStatus.CHANGED for kernel in report.kernels if _is_plain(kernel))
     if others:
-        figures = (_SAME, "", _SAME, _SAME) if len(changed) <= _MAX_ROWS else ("", "", "", "")
-        rows.append((*figures, f"[{others:,} other{'s' if others > 1 else ''}]", "", "", ""))
+        note = f", {n_moved:,} with other code" if n_moved else ""
+        is_same = report.baseline and len(changed) <= _MAX_ROWS
+        figures = (_SAME, "", _SAME, _SAME) if is_same else ("", "", "", "")
+        rows.append((*figures, f"[{others:,} other{'s' if others > 1 else ''}{note}]", "", "", ""))
         styles.append("dim")
     columns = [
         Column("cycles"),

@@ -172,6 +172,7 @@ def test_budgets_need_no_baseline(check: Check, monkeypatch: pytest.MonkeyPatch)
     assert ("bad", "shared-bank-conflict") in rules
     assert ("bad", "max-registers") in rules
     assert not Path(BASELINE).exists()
+    assert json.loads(out)["totals"]["added"] == 0
     assert "budgets alone were held" in json.loads(out)["notes"][0]
     assert "max-shared-bytes is not held for" in out  # the dump does not say it
     assert check("k.sass", "--no-baseline")[0] == 1
