@@ -15,7 +15,9 @@ ranges. Each result is kept as it comes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from contextlib import ExitStack
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -53,6 +55,9 @@ from analyzer.report.input_entries import KernelFacts
 from analyzer.text.progress import ProgressCallback, ignore_progress
 from analyzer.worker_pool import count_forkable_cores, run_in_forks, split_evenly
 
+if TYPE_CHECKING:
+    from analyzer.pipeline.cluster import RunTasks
+
 _MIN_SHARED_BYTES = 1 << 20  # of files; less is read here in the time that processes take to start
 _TASKS_PER_WORKER = 8
 _CLUSTER_TASKS = 64  # of files; a cluster's size is not known before it is asked
@@ -86,7 +91,8 @@ def analyze_files(
     """
     reading = reading or _make_reading_options(gpu, options)
     run = _Run(options, find_gpus(gpu), reading, progress)
-    report = run.analyze(paths)
+    with run.connections:
+        report = run.analyze(paths)
     if notes is not None:
         notes += run.cache.list_notes()
     return report
@@ -105,6 +111,7 @@ class _Run:
     ) -> None:
         self.options, self.gpus, self.progress = options, gpus, progress
         self.cache = KernelCache(options)
+        self.connections = ExitStack()
         self.is_local = options.backend is Backend.LOCAL
         # Another machine must see the same kernels.
         self.reading = reading if self.is_local else replace(reading, digests=True)
@@ -136,8 +143,9 @@ class _Run:
         shared = [file for file in files if file.path != STANDARD_INPUT]
         n_workers = min(self.options.jobs, count_forkable_cores(), len(shared))
         sizes = [measure_file(file.path) for file in shared]
-        if self.is_local and (
-            n_workers < 2 or not self._analyzes_files_alone or sum(sizes) < _MIN_SHARED_BYTES
+        if not shared or (
+            self.is_local
+            and (n_workers < 2 or not self._analyzes_files_alone or sum(sizes) < _MIN_SHARED_BYTES)
         ):
             read_missing_files(files, self.reading, self.cache)
             return
@@ -290,13 +298,17 @@ class _Run:
         return enumerate(run_in_forks(run_nth, range(len(tasks)), n_workers, TaskAnswer))
 
     def _run_on_cluster(self, tasks: Sequence[FileTask]) -> Iterator[tuple[int, TaskAnswer]]:
-        from analyzer.pipeline.cluster import run_on_cluster
-
         packed = [pack_task(task) for task in tasks]
-        for index, data in run_on_cluster(
-            run_remote_task, packed, self.options.backend, self.options.scheduler, self.options.jobs
-        ):
+        for index, data in self._run_remote_tasks(run_remote_task, packed):
             yield index, unpack_answer(data)
+
+    @cached_property
+    def _run_remote_tasks(self) -> "RunTasks":
+        """Connect to the cluster, until `connections` are closed."""
+        from analyzer.pipeline.cluster import connect
+
+        options = self.options
+        return self.connections.enter_context(connect(options.backend, options.scheduler, options.jobs))
 
 
 def _run_nth(tasks: Sequence[FileTask], index: int) -> TaskAnswer:

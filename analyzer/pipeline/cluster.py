@@ -12,6 +12,7 @@ import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from analyzer.pipeline.options import Backend
@@ -26,22 +27,25 @@ _INSTALL_DASK = "pip install 'warplens[cluster]'"
 TaskFunction = Callable[[bytes], bytes]
 
 
-def run_on_cluster(
-    function: TaskFunction, tasks: Sequence[bytes], backend: Backend, scheduler: str | None, n_workers: int
-) -> Iterator[tuple[int, bytes]]:
-    """Yield the index of each task with its result, as they come.
+# Yields the index of each task with its result, as they come. Raises ToolError for a task that no worker
+# survives, and what the function raises.
+RunTasks = Callable[[TaskFunction, Sequence[bytes]], Iterator[tuple[int, bytes]]]
 
-    function: of a module that the workers can import.
+
+@contextmanager
+def connect(backend: Backend, scheduler: str | None, n_workers: int) -> Iterator[RunTasks]:
+    """Yield a function that runs tasks; its function must be of a module that the workers can import.
+
     scheduler: address of Dask's or Ray's scheduler; None: that of its own environment variable, else as many
         processes on this machine as `n_workers`.
-    Raises UsageError where the backend is not installed or the scheduler does not answer, ToolError for a
-    task that no worker survives, and what the function raises.
+    Raises UsageError where the backend is not installed or the scheduler does not answer.
     """
     if backend is Backend.DASK:
         with _connect_to_dask(scheduler, n_workers) as client:
-            yield from _run_with_dask(client, function, tasks)
+            yield partial(_run_with_dask, client)
     else:
-        yield from _run_with_ray(function, tasks, scheduler, n_workers)
+        _connect_to_ray(scheduler, n_workers)
+        yield _run_with_ray
 
 
 @contextmanager
@@ -115,11 +119,7 @@ def _make_killed_error(index: int, n_tasks: int) -> ToolError:
     )
 
 
-def _run_with_ray(
-    function: TaskFunction, tasks: Sequence[bytes], scheduler: str | None, n_workers: int
-) -> Iterator[tuple[int, bytes]]:
-    from joblib import Parallel, delayed, parallel_config
-
+def _connect_to_ray(scheduler: str | None, n_workers: int) -> None:
     try:
         import ray
         from ray.util.joblib import register_ray
@@ -135,6 +135,11 @@ def _run_with_ray(
                 hint="start one with `ray start --head`",
             ) from None
     register_ray()
+
+
+def _run_with_ray(function: TaskFunction, tasks: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
+    from joblib import Parallel, delayed, parallel_config
+
     with parallel_config(backend="ray"):
         pool = Parallel(n_jobs=-1, batch_size=1)
         results = pool(delayed(_run_safely)(function, task) for task in tasks)
