@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from analyzer.version import __version__
 
 if TYPE_CHECKING:
+    from analyzer.checking.checking import check
     from analyzer.evaluation.calibrating import calibrate
     from analyzer.evaluation.transfer import transfer
     from analyzer.evaluation.validation import validate
@@ -22,19 +23,23 @@ if TYPE_CHECKING:
     from analyzer.live.triton_kernel import from_triton
     from analyzer.live.triton_watch import watch_triton
     from analyzer.pipeline import Launch, Options, Program, analyze, load
+    from analyzer.pipeline.diff import diff
     from analyzer.pipeline.operator_prediction import predict
     from analyzer.pipeline.whatif import whatif
     from analyzer.report import read_report
     from analyzer.report.analyze_schema import Report
+    from analyzer.report.diff_schema import DiffReport
     from analyzer.text.errors import WarplensError
 
 _MODULES_BY_NAME = {
     "analyze": "analyzer.pipeline",
+    "check": "analyzer.checking.checking",
     "load": "analyzer.pipeline",
     "validate": "analyzer.evaluation.validation",
     "transfer": "analyzer.evaluation.transfer",
     "calibrate": "analyzer.evaluation.calibrating",
     "whatif": "analyzer.pipeline.whatif",
+    "diff": "analyzer.pipeline.diff",
     "predict": "analyzer.pipeline.operator_prediction",
     "from_triton": "analyzer.live.triton_kernel",
     "watch_triton": "analyzer.live.triton_watch",
@@ -46,10 +51,12 @@ _MODULES_BY_NAME = {
     "Kernel": "analyzer.ir.module",
     "Module": "analyzer.ir.module",
     "Report": "analyzer.report.analyze_schema",
+    "DiffReport": "analyzer.report.diff_schema",
     "WarplensError": "analyzer.text.errors",
 }
 
 __all__ = [
+    "DiffReport",
     "Kernel",
     "Launch",
     "Module",
@@ -60,6 +67,8 @@ __all__ = [
     "__version__",
     "analyze",
     "calibrate",
+    "check",
+    "diff",
     "from_triton",
     "load",
     "load_gpu",

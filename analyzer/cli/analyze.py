@@ -64,12 +64,14 @@ def analyze(
     with --arch; a folder, such as Triton's cache, stands for its kernels, - for standard input.
     """
     check_outputs(inputs.list_input_paths(), output)
+    shows_all = show_all or output_format == "html"  # a page has room for everything
     options = inputs.make_pipeline_options(
-        listing=listing or show_all,
+        listing=listing or shows_all,
         min_coverage=min_coverage,
         explain=explain,
         levels=levels,
-        advice=advice or show_all,
+        advice=advice or shows_all,
+        hardware_curves=output_format == "html",
     )
     with show_progress("reading") as progress:
         report = inputs.analyze(options, progress)

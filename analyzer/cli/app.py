@@ -27,6 +27,8 @@ from analyzer.worker_pool import RARE_COLLECTION_THRESHOLDS
 _COMMANDS = (
     "analyze",
     "annotate",
+    "diff",
+    "check",
     "whatif",
     "tasks",
     "predict",

@@ -35,7 +35,7 @@ Command = Callable[..., ExitCode | None]
 class InputOptions(Struct, frozen=True, kw_only=True):
     """Values of the shared options; `trace` has no GPU, no models and no traces among its options."""
 
-    files: tuple[str, ...]
+    files: tuple[str, ...] = ()  # `diff` has two arguments of its own
     gpu: tuple[str, ...] = ()
     kernel: tuple[str, ...]
     grid: str | None
@@ -160,6 +160,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
         levels: bool = False,
         advice: bool = False,
         caches_by_default: bool = False,
+        hardware_curves: bool = False,
     ) -> "Options":
         """Return the options of the pipeline. Raises UsageError.
 
@@ -196,6 +197,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
             explain=explain,
             levels=levels,
             advice=advice,
+            hardware_curves=hardware_curves,
             listing=listing,
             min_coverage=min_coverage,
             cache_folder=self.find_cache_folder(by_default=caches_by_default),
@@ -230,7 +232,13 @@ def parse_model_names(texts: tuple[str, ...]) -> tuple[str, ...]:
 _FILES_ARGUMENT = click.argument(
     "files", nargs=-1, required=True, metavar="FILE...", shell_complete=complete_files
 )
-_ANALYSIS_OPTIONS: tuple[Decorator, ...] = (
+_TRACE_OPTION = click.option(
+    "--trace",
+    multiple=True,
+    shell_complete=complete_files,
+    help="Trace (.traceg, kernelslist.g) of a kernel in FILE; repeatable.",
+)
+_MODEL_OPTIONS: tuple[Decorator, ...] = (
     click.option(
         "--gpu",
         "-g",
@@ -244,12 +252,6 @@ _ANALYSIS_OPTIONS: tuple[Decorator, ...] = (
         multiple=True,
         shell_complete=complete_models,
         help="Models, by comma or repeated: sm, steady, amali, gcom, mdm, roofline, warp; `all` for all.",
-    ),
-    click.option(
-        "--trace",
-        multiple=True,
-        shell_complete=complete_files,
-        help="Trace (.traceg, kernelslist.g) of a kernel in FILE; repeatable.",
     ),
     click.option(
         "--calibration",
@@ -321,7 +323,7 @@ _KERNEL_OPTIONS: tuple[Decorator, ...] = (
 
 def input_options(function: Command) -> Command:
     """Add the shared arguments and options to a command, which gets them as one `InputOptions`."""
-    return _add_options(function, (_FILES_ARGUMENT, *_ANALYSIS_OPTIONS, *_KERNEL_OPTIONS))
+    return _add_options(function, (_FILES_ARGUMENT, *_MODEL_OPTIONS, _TRACE_OPTION, *_KERNEL_OPTIONS))
 
 
 def scale_options(function: Command) -> Command:
@@ -334,6 +336,11 @@ def scale_options(function: Command) -> Command:
 def launch_options(function: Command) -> Command:
     """Add the same without GPUs, models and traces."""
     return _add_options(function, (_FILES_ARGUMENT, *_KERNEL_OPTIONS))
+
+
+def pair_options(function: Command) -> Command:
+    """Add the same without files and traces, to a command with inputs of its own."""
+    return _add_options(function, (*_MODEL_OPTIONS, *_KERNEL_OPTIONS))
 
 
 def _add_options(function: Command, options: tuple[Decorator, ...]) -> Command:

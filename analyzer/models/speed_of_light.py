@@ -23,7 +23,7 @@ from analyzer.ir.module import InstructionForm, Kernel
 from analyzer.ir.opcode import Opcode, OpKind
 from analyzer.ir.operand import ConstantBankOperand, Register
 from analyzer.ir.scheduling import WARP_SIZE, SchedClass, TensorRate
-from analyzer.models.bounds import DRAM_BOUND, L2_BOUND
+from analyzer.models.bounds import DRAM_BOUND, L1_BOUND, L2_BOUND
 from analyzer.models.interface import ModelInput
 from analyzer.models.miss_rates import estimate_miss_rates
 from analyzer.models.model_result import ModelResult
@@ -65,6 +65,7 @@ class SpeedOfLight(Struct, frozen=True, kw_only=True):
 
     compute: tuple[ComputeThroughput, ...]  # largest share of the peak first
     memory: tuple[MemoryThroughput, ...]  # DRAM, L2
+    l1: MemoryThroughput  # bytes that lanes ask for
     issue_share: float  # of all issue slots, those in which an instruction issues
 
 
@@ -97,6 +98,7 @@ def measure_speed_of_light(result: ModelResult) -> SpeedOfLight:
     return SpeedOfLight(
         compute=_measure_compute(model_input, seconds, prediction.clock_mhz),
         memory=_measure_memory(result, seconds),
+        l1=_measure_l1(model_input, seconds),
         issue_share=instructions / slots if slots else 0.0,
     )
 
@@ -233,15 +235,34 @@ def _measure_memory(result: ModelResult, seconds: float) -> tuple[MemoryThroughp
         L2_BOUND: (requested_bytes * miss_rates.l1_miss_rate, _compute_l2_peak_gbps(model_input)),
     }
     return tuple(
-        MemoryThroughput(
-            level=level,
-            moved_bytes=moved_bytes,
-            gbps=moved_bytes / seconds / _GIGA,
-            peak_gbps=peak_gbps,
-            peak_share=moved_bytes / seconds / _GIGA / peak_gbps,
-        )
+        _make_memory_throughput(level, moved_bytes, seconds, peak_gbps)
         for level, (moved_bytes, peak_gbps) in moved.items()
     )
+
+
+def _make_memory_throughput(
+    level: str, moved_bytes: float, seconds: float, peak_gbps: float
+) -> MemoryThroughput:
+    gbps = moved_bytes / seconds / _GIGA
+    return MemoryThroughput(
+        level=level, moved_bytes=moved_bytes, gbps=gbps, peak_gbps=peak_gbps, peak_share=gbps / peak_gbps
+    )
+
+
+def _measure_l1(model_input: ModelInput, seconds: float) -> MemoryThroughput:
+    """Return the bytes of global and local memory that pass the L1s, whether they hit or not."""
+    demand, memory = model_input.demand, model_input.arch.memory
+    return _make_memory_throughput(
+        L1_BOUND,
+        (demand.global_bytes + demand.local_bytes) * _count_warps(model_input),
+        seconds,
+        _convert_to_gbps(model_input.gpu, memory.l1_bytes_per_cycle_per_sm.value),
+    )
+
+
+def _convert_to_gbps(gpu: Gpu, bytes_per_cycle_per_sm: float) -> float:
+    """Return the rate of all SMs together at the boost clock."""
+    return bytes_per_cycle_per_sm * gpu.sm_count * gpu.file.clock.boost_mhz.value * _MEGA / _GIGA
 
 
 def _compute_l2_peak_gbps(model_input: ModelInput) -> float:
@@ -249,5 +270,4 @@ def _compute_l2_peak_gbps(model_input: ModelInput) -> float:
     gpu = model_input.gpu
     if gpu.file.l2.bandwidth_gbps is not None:
         return gpu.file.l2.bandwidth_gbps.value
-    port = model_input.arch.memory.l2_bytes_per_cycle_per_sm.value
-    return port * gpu.sm_count * gpu.file.clock.boost_mhz.value * _MEGA / _GIGA
+    return _convert_to_gbps(gpu, model_input.arch.memory.l2_bytes_per_cycle_per_sm.value)

@@ -24,6 +24,7 @@ from analyzer.pipeline.loaded_program import LoadedKernel
 from analyzer.pipeline.model_runs import run_on_gpu
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.unknown_ranges import UnknownRange, find_unknown_range
+from analyzer.report.analyze_schema import HardwareCurve
 from analyzer.report.kernel_analysis import GpuResult, KernelAnalysis
 from analyzer.report.level_work import LevelWork
 from analyzer.text.demangling import demangle
@@ -159,6 +160,7 @@ class KernelAnalyzer:
             results=tuple(result for gpu in gpus for result in self._run_models(counted, gpu, unknown_range)),
             loops=(),
             findings=(),
+            hardware_curves=self._trace_hardware_curves(counted, gpus),
             levels=self._compare_levels(counted),
         )
         first = analysis.first_result
@@ -171,6 +173,15 @@ class KernelAnalyzer:
             if self.options.advice
             else (),
         )
+
+    def _trace_hardware_curves(
+        self, counted: CountedLaunch, gpus: tuple[Gpu, ...]
+    ) -> tuple[HardwareCurve, ...]:
+        if not self.options.hardware_curves:
+            return ()
+        from analyzer.pipeline.hardware_curves import trace_hardware_curves
+
+        return trace_hardware_curves(counted, gpus, self.options, self.n_kernels, self.steps.tell)
 
     def _compare_levels(self, counted: CountedLaunch) -> tuple[LevelWork, ...]:
         if not self.options.levels:
@@ -196,16 +207,23 @@ class KernelAnalyzer:
 
 
 def find_launches(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
-    """Return the launches of the launch file if it names the kernel, else the one of the options."""
-    table = options.launch_table
-    names = (kernel.name, demangle(kernel.name))
-    found = table.find_launches(*names, kernel_hash=kernel.triton_hash) if table else ()
-    launches = tuple(_complete_from_metadata(launch, kernel) for launch in found or (options.launch,))
+    """Return the launches of a kernel; what was not given is taken from metadata, and assumed on request."""
+    launches = tuple(
+        _complete_from_metadata(launch, kernel) for launch in find_given_launches(kernel, options)
+    )
     if not options.assumes_launch:
         return launches
     from analyzer.pipeline.assumed_launch import assume_launch
 
     return tuple(assume_launch(kernel, launch) for launch in launches)
+
+
+def find_given_launches(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
+    """Return the launches of the launch file if it names the kernel, else the one of the options."""
+    table = options.launch_table
+    names = (kernel.name, demangle(kernel.name))
+    found = table.find_launches(*names, kernel_hash=kernel.triton_hash) if table else ()
+    return found or (options.launch,)
 
 
 def _complete_from_metadata(launch: Launch, kernel: Kernel) -> Launch:

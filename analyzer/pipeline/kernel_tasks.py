@@ -103,6 +103,7 @@ class KernelTaskRunner:
         kernel_analyzer.used_trip_rules.clear()
         self.steps.tell(task.loaded.name)
         files = self.source_files.setdefault(task.input_folder, SourceFiles(task.input_folder))
+        analyses = kernel_analyzer.analyze(task.loaded, task.gpus)
         reports = tuple(
             make_kernel_report(
                 analysis,
@@ -110,8 +111,12 @@ class KernelTaskRunner:
                 listing=self.options.listing,
                 source_files=files,
             )
-            for analysis in kernel_analyzer.analyze(task.loaded, task.gpus)
+            for analysis in analyses
         )
+        if self.options.identifies:
+            from analyzer.pipeline.kernel_identity import add_identities
+
+            reports = add_identities(reports, analyses, task.loaded, self.options)
         used = kernel_analyzer.used_trip_rules
         result = KernelResult(reports, tuple(rule for rule in self.options.trip_rules if rule in used))
         if self.cache is not None and task.cache_key:

@@ -33,8 +33,10 @@ class Options(Struct, frozen=True, kw_only=True):
     advice: bool = False  # ask the first model again for each rule of advice that applies
     advice_rules: tuple[str, ...] = ()  # rules to look at; all where empty
     levels: bool = False  # count the work at the levels that lie beside the input too
+    hardware_curves: bool = False  # predict also where figures of each GPU are others, one at a time
     explain: bool = False  # run a second model where only one is named, so that they can be compared
     step_limit: int | None = None  # of each kernel's abstract execution; None: a few seconds for all kernels
+    identifies: bool = False  # report of each kernel what tells whether it is the one of an earlier report
     # False: None means a few seconds for each kernel, so that its report depends on its own content alone.
     shares_steps: bool = True
     cache_folder: Path | None = None  # of `analyze_files`, which keeps reports there; None: nowhere

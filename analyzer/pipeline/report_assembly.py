@@ -67,7 +67,7 @@ def assemble_report(
                 for rule in options.trip_rules
                 if rule not in used_trip_rules and not rule.is_general
             ),
-            *make_unused_launch_warnings(_find_unused_launches(inputs, options)),
+            *make_unused_launch_warnings(find_unused_launches(inputs, options)),
         ),
     )
 
@@ -114,12 +114,13 @@ def choose_kernel_facts(inputs: Sequence[InputFacts], patterns: Sequence[str]) -
         else:
             found = find_matching_names(names, pattern)
         if not found:
-            raise _make_no_kernel_error(pattern, names)
+            raise make_no_kernel_error(pattern, names)
         chosen.update(id(kernels[index]) for index in found)
     return [[kernel for kernel in facts.kernels if id(kernel) in chosen] for facts in inputs]
 
 
-def _make_no_kernel_error(pattern: str, known: Sequence[str]) -> UsageError:
+def make_no_kernel_error(pattern: str, known: Sequence[str]) -> UsageError:
+    """Return the error of a name that fits none of the known ones, with the nearest of them."""
     near = find_nearest_names(known, pattern)
     hint = f"the input has: {list_names_for_people(sorted(known))}"
     if near:
@@ -127,7 +128,7 @@ def _make_no_kernel_error(pattern: str, known: Sequence[str]) -> UsageError:
     return UsageError(f"no kernel fits {pattern}", hint=hint)
 
 
-def _find_unused_launches(inputs: Sequence[InputFacts], options: Options) -> tuple[str, ...]:
+def find_unused_launches(inputs: Sequence[InputFacts], options: Options) -> tuple[str, ...]:
     """Return the entries of the launch file that no kernel of the inputs takes.
 
     Of several inputs with chosen kernels, some may not have been read: then none is returned.

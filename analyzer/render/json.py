@@ -2,16 +2,20 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from analyzer.files import write_file
+from analyzer.report.baseline_schema import BASELINE_SCHEMA, Baseline
 from analyzer.report.report_escaping import escape_report
 from analyzer.report.report_reader import REPORT_TYPES, AnyReport
 from analyzer.text.escaping import escape_json
 
+# What schemas are published of: reports, and the file that `check` keeps.
+PUBLISHED_TYPES: Mapping[str, type[msgspec.Struct]] = {**REPORT_TYPES, BASELINE_SCHEMA: Baseline}
 _SCHEMA_BASE_URL = "https://warplens.dev/schema"
 
 
@@ -28,10 +32,10 @@ def render_json(report: AnyReport) -> str:
 
 
 def make_json_schema(schema: str) -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of a report by its `schema`, such as `warplens/analyze/1`."""
+    """Return the JSON Schema (2020-12) of a report or a baseline by its `schema`: `warplens/analyze/1`."""
     draft = "https://json-schema.org/draft/2020-12/schema"
     url = f"{_SCHEMA_BASE_URL}/{make_schema_file_name(schema)}"
-    return {"$schema": draft, "$id": url, **msgspec.json.schema(REPORT_TYPES[schema])}
+    return {"$schema": draft, "$id": url, **msgspec.json.schema(PUBLISHED_TYPES[schema])}
 
 
 def make_schema_file_name(schema: str) -> str:
@@ -46,5 +50,5 @@ def format_schema(schema: dict[str, Any]) -> str:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    for schema in REPORT_TYPES:
+    for schema in PUBLISHED_TYPES:
         write_file(folder / make_schema_file_name(schema), [format_schema(make_json_schema(schema)).encode()])

@@ -48,11 +48,21 @@ class ReportFormat(Struct, frozen=True):
 
 
 _JSON = ReportFormat("json", Medium.DOCUMENT, "json", "render_json")
+# Of reports that say something at places in the code.
+_FINDINGS = (
+    ReportFormat("markdown", Medium.DOCUMENT, "markdown", "render_markdown"),
+    ReportFormat("sarif", Medium.DOCUMENT, "sarif", "render_sarif"),
+    ReportFormat("junit", Medium.DOCUMENT, "junit", "render_junit"),
+    ReportFormat("github", Medium.DOCUMENT, "github", "render_github"),
+)
 # By the name that a report's schema gives its type: `analyze` of `warplens/analyze/1`.
 _FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
     "analyze": (
         ReportFormat("text", Medium.CONSOLE, "terminal", "print_report"),
         _JSON,
+        *_FINDINGS,
+        ReportFormat("csv", Medium.DOCUMENT, "csv_tables", "render_analyze_csv"),
+        ReportFormat("html", Medium.DOCUMENT, "html.analysis_page", "render_analysis_page"),
         ReportFormat("listing", Medium.CONSOLE, "terminal", "print_listings", is_choice=False),
     ),
     "whatif": (
@@ -70,8 +80,20 @@ _FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
         ReportFormat("csv", Medium.DOCUMENT, "transfer", "render_transfer_csv"),
         _JSON,
     ),
-    "diff": (_JSON,),
-    "check": (_JSON,),
+    "diff": (
+        ReportFormat("text", Medium.CONSOLE, "diff", "print_diff"),
+        _JSON,
+        *_FINDINGS,
+        ReportFormat("csv", Medium.DOCUMENT, "csv_tables", "render_diff_csv"),
+        ReportFormat("html", Medium.DOCUMENT, "html.diff_page", "render_diff_page"),
+    ),
+    "check": (
+        ReportFormat("text", Medium.CONSOLE, "check", "print_check"),
+        _JSON,
+        *_FINDINGS,
+        ReportFormat("csv", Medium.DOCUMENT, "csv_tables", "render_check_csv"),
+        ReportFormat("html", Medium.DOCUMENT, "html.check_page", "render_check_page"),
+    ),
     "tasks": (ReportFormat("text", Medium.CONSOLE, "tasks", "print_tasks"), _JSON),
     "predict": (
         ReportFormat("text", Medium.CONSOLE, "predict", "print_predictions"),

@@ -249,6 +249,10 @@ class SpeedOfLightEntry(Struct, frozen=True, kw_only=True):
 
     compute: Annotated[tuple[ComputeThroughputEntry, ...], Meta(description="Largest share of a peak first.")]
     memory: tuple[MemoryThroughputEntry, ...]
+    l1: Annotated[
+        MemoryThroughputEntry | None,
+        Meta(description="The L1: bytes that lanes ask for, against what the data paths of all SMs move."),
+    ] = None
     issue_share: Annotated[float, Meta(description="Issue slots that are used, of all.")]
     provenance: Annotated[str, Meta(description="Of the counts that the operations and bytes come from.")]
     address_provenance: Annotated[str, Meta(description="Of the addresses that the bytes come from.")]
@@ -286,6 +290,31 @@ class DifferenceEntry(Struct, frozen=True, kw_only=True):
     reason: str
     address: Annotated[int | None, Meta(description="Instruction with the largest difference.")]
     source: str
+
+
+class CurvePoint(Struct, frozen=True, kw_only=True):
+    """A kernel's prediction where one figure of the GPU is another."""
+
+    value: Annotated[float, Meta(description="Of the figure, in its unit.")]
+    factor: Annotated[float, Meta(description="On the GPU's own value.")]
+    cycles: Annotated[float | None, Meta(description="Null where the kernel does not run there.")]
+    time_us: float | None
+    bound: str = ""
+    cpi_stack: Annotated[Mapping[str, float], Meta(description="Cycles by stall; they sum to cycles.")] = {}
+    refused: Annotated[str, Meta(description="Why it does not run there.")] = ""
+
+
+class HardwareCurve(Struct, frozen=True, kw_only=True):
+    """How a kernel's prediction follows one figure of a GPU, all others as they are."""
+
+    gpu: str
+    model: str
+    key: Annotated[str, Meta(description="Of the figure, as `whatif --set` takes it.")]
+    value: Annotated[float, Meta(description="Of the GPU as it is.")]
+    basis: str
+    points: Annotated[
+        tuple[CurvePoint, ...], Meta(description="By value, that of the GPU as it is among them.")
+    ]
 
 
 class RefusalEntry(Struct, frozen=True, kw_only=True):
@@ -390,6 +419,22 @@ class LevelDifferenceEntry(Struct, frozen=True, kw_only=True):
     places: tuple[LevelPlaceEntry, ...]
 
 
+class IdentityEntry(Struct, frozen=True, kw_only=True):
+    """What tells whether a kernel is the one of an earlier report; the same on any machine."""
+
+    code: Annotated[
+        str,
+        Meta(description="SHA-256 of instructions, control codes and resources, without names and lines."),
+    ]
+    launch: Annotated[
+        str,
+        Meta(description="Digest of the launch as it was given; what metadata add to it is not in it."),
+    ]
+    hottest_source: Annotated[
+        str, Meta(description="FILE:LINE that costs most cycles on the first GPU; empty without line info.")
+    ] = ""
+
+
 class KernelReport(Struct, frozen=True, kw_only=True):
     """Everything known of one kernel; `pipes` and `loops` are for the first GPU of the list."""
 
@@ -446,10 +491,16 @@ class KernelReport(Struct, frozen=True, kw_only=True):
     predictions: tuple[PredictionEntry, ...]
     refused: tuple[RefusalEntry, ...]
     advice: tuple[AdviceEntry, ...]
+    hardware_curves: Annotated[
+        tuple[HardwareCurve, ...], Meta(description="Of each GPU, where they were asked for.")
+    ] = ()
     listing: tuple[ListingEntry, ...] = ()
     differences: tuple[DifferenceEntry, ...] = ()
     levels: tuple[LevelEntry, ...] = ()
     level_differences: tuple[LevelDifferenceEntry, ...] = ()
+    identity: Annotated[
+        IdentityEntry | UnsetType, Meta(description="Left out where no comparison asked for it.")
+    ] = UNSET
 
     def __repr__(self) -> str:
         from analyzer.report.notebook import describe_kernel

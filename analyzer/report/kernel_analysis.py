@@ -15,6 +15,7 @@ from analyzer.ir.launch import Launch
 from analyzer.ir.module import Kernel
 from analyzer.models.loop_bounds import LoopBounds
 from analyzer.models.model_result import ModelResult
+from analyzer.report.analyze_schema import HardwareCurve
 from analyzer.report.level_work import LevelWork
 
 
@@ -42,6 +43,7 @@ class KernelAnalysis(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     results: tuple[GpuResult, ...]
     loops: tuple[LoopBounds, ...]  # of `first_result`
     findings: tuple[Finding, ...]  # of `first_result`; none where no advice was asked for
+    hardware_curves: tuple[HardwareCurve, ...] = ()  # none where they were not asked for
     levels: tuple[LevelWork, ...] = ()  # highest first; none where they were not asked for
 
     @cached_property

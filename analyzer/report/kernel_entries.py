@@ -89,6 +89,7 @@ def make_kernel_report(
             if on_gpu.result is None
         ),
         advice=_make_advice_entries(analysis),
+        hardware_curves=analysis.hardware_curves,
         listing=make_listing_entries(analysis, source_files) if listing else (),
         differences=make_difference_entries(analysis),
         levels=make_level_entries(analysis.levels),

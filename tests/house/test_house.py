@@ -10,8 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from analyzer.render.json import format_schema, make_json_schema, make_schema_file_name, render_json
-from analyzer.report.report_reader import REPORT_TYPES
+from analyzer.render.json import (
+    PUBLISHED_TYPES,
+    format_schema,
+    make_json_schema,
+    make_schema_file_name,
+    render_json,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 DUMP = ROOT / "traces" / "triton" / "sm_90" / "matmul.sass"
@@ -53,7 +58,7 @@ def test_analyze_loads_no_heavy_package() -> None:
     assert not HEAVY & modules_after("analyze", str(DUMP), "--gpu", "h100")
 
 
-@pytest.mark.parametrize("schema", REPORT_TYPES)
+@pytest.mark.parametrize("schema", PUBLISHED_TYPES)
 def test_published_schema_is_the_generated_one(schema: str) -> None:
     published = ROOT / "hwdb" / "schema" / make_schema_file_name(schema)
     assert published.read_text(encoding="utf-8") == format_schema(make_json_schema(schema)), (

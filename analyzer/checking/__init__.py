@@ -1,0 +1,1 @@
+"""The gate of `warplens check`: kernels against a committed baseline, thresholds and budgets."""
