@@ -269,7 +269,7 @@ jobs_option = click.option(
     type=click.IntRange(min=1),
     help="Processes that share the kernels of a big FILE; as many as cores if not given.",
 )
-_SCALE_OPTIONS: tuple[Decorator, ...] = (
+_CACHE_OPTIONS: tuple[Decorator, ...] = (
     click.option(
         "--cache",
         type=click.Path(path_type=Path),
@@ -277,6 +277,8 @@ _SCALE_OPTIONS: tuple[Decorator, ...] = (
         help="Keep reports of kernels there, by their content; WARPLENS_CACHE names one for all commands.",
     ),
     click.option("--no-cache", is_flag=True, help="Work everything out again, and keep nothing."),
+)
+_CLUSTER_OPTIONS: tuple[Decorator, ...] = (
     click.option(
         "--backend",
         type=click.Choice(["local", "dask", "ray"]),
@@ -326,11 +328,18 @@ def input_options(function: Command) -> Command:
     return _add_options(function, (_FILES_ARGUMENT, *_MODEL_OPTIONS, _TRACE_OPTION, *_KERNEL_OPTIONS))
 
 
-def scale_options(function: Command) -> Command:
-    """Add options of the cache and of clusters; stands above `input_options`, which takes their values."""
-    for decorator in reversed(_SCALE_OPTIONS):
+def cache_options(function: Command) -> Command:
+    """Add --cache and --no-cache; stands above `input_options`, which takes their values."""
+    for decorator in reversed(_CACHE_OPTIONS):
         function = decorator(function)
     return function
+
+
+def scale_options(function: Command) -> Command:
+    """Add the same, and options of clusters."""
+    for decorator in reversed(_CLUSTER_OPTIONS):
+        function = decorator(function)
+    return cache_options(function)
 
 
 def launch_options(function: Command) -> Command:

@@ -109,7 +109,7 @@ class KernelCache:
 
     def find_kernel(self, key: str, path: str, kernel: KernelFacts) -> KernelResult | None:
         """Return a result with the place that the kernel has now; None where there is none."""
-        found = self._find(key, self._result_decoder) if key else None
+        found = self.find_result(key, self._result_decoder) if key else None
         if found is None:
             self.n_misses += 1
             return None
@@ -122,7 +122,7 @@ class KernelCache:
 
     def find_input(self, key: str) -> InputFacts | None:
         """Return the facts of an input; None where there are none."""
-        return self._find(key, self._facts_decoder) if key else None
+        return self.find_result(key, self._facts_decoder) if key else None
 
     def store_input(self, key: str, facts: InputFacts) -> None:
         """Keep the facts of an input."""
@@ -143,7 +143,8 @@ class KernelCache:
             notes.append(f"{folder}: {self.store.n_unwritten} entries could not be written")
         return tuple(notes)
 
-    def _find(self, key: str, decoder: "msgspec.msgpack.Decoder[_Value]") -> _Value | None:
+    def find_result(self, key: str, decoder: "msgspec.msgpack.Decoder[_Value]") -> _Value | None:
+        """Return the value of a key; None where there is none of this type."""
         payload = self.store.find(key)
         if payload is None:
             return None
