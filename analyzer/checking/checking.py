@@ -26,7 +26,7 @@ from analyzer.checking.kernel_matching import Matching, Pair, match_kernels
 from analyzer.ir.launch import Launch, LaunchTable, Timing
 from analyzer.pipeline.cached_analysis import analyze_files
 from analyzer.pipeline.entry_store import find_kernel_folder
-from analyzer.pipeline.options import Options
+from analyzer.pipeline.options import Backend, Options
 from analyzer.report.analyze_schema import KernelReport, Report, WarningEntry
 from analyzer.report.baseline_schema import Baseline, BaselineKernel, BaselineKey
 from analyzer.report.check_schema import CheckReport
@@ -49,6 +49,8 @@ class CheckRequest(Struct, frozen=True, kw_only=True):
     updates: bool = False  # write the baseline
     jobs: int = 1
     cache_folder: Path | None = None  # of reports of kernels; None: nothing is kept
+    backend: Backend = Backend.LOCAL
+    scheduler: str | None = None
     accept_command: str = ACCEPT_COMMAND
 
 
@@ -224,6 +226,8 @@ def _analyze(
         advice=bool(forbidden),
         advice_rules=forbidden,
         jobs=request.jobs,
+        backend=request.backend,
+        scheduler=request.scheduler,
     )
     gpus = config.gpus or None
     paths = [each.path for each in inputs.inputs]
