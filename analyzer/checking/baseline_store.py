@@ -8,6 +8,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -165,10 +166,17 @@ def _encode(value: object) -> str:
 
 
 def write_baseline(path: Path, baseline: Baseline) -> None:
-    """Write a baseline completely or not at all. Raises UsageError where that cannot be."""
+    """Write a baseline completely or not at all. Raises UsageError where that cannot be.
+
+    A file that has the same contents already is left alone, so that its time says when it changed.
+    """
+    data = format_baseline(baseline).encode()
+    with suppress(OSError, ValueError):
+        if path.is_file() and read_file(path, len(data)) == data:
+            return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, [format_baseline(baseline).encode()])
+        write_file(path, [data])
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         reason = getattr(error, "strerror", None) or error
         raise UsageError(
