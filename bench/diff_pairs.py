@@ -3,6 +3,7 @@
     python bench/diff_pairs.py build            # compile the pairs of diff_pairs/pairs.toml
     python bench/diff_pairs.py judge            # compare them; exit code 1 when a verdict is wrong
     python bench/diff_pairs.py table > docs/diff.md
+    python bench/diff_pairs.py ship             # renew traces/pairs, which the tests read
 
 Needs nvcc 13.0 and cuobjdump on PATH; Triton comes by pip into the folder of the builds (--folder, default
 /tmp/warplens-pairs), and with it the other versions of ptxas. No GPU.
@@ -24,7 +25,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,6 +39,12 @@ from analyzer.cli.exit_codes import ExitCode
 _HERE = Path(__file__).resolve().parent
 _ROOT = _HERE.parent
 _SOURCES = _HERE / "diff_pairs"
+_SHIPPED_FOLDER = _ROOT / "traces" / "pairs"
+_SHIPPED = (
+    *("comment-added", "function-renamed", "constant-changed", "padding-removed", "stride-added"),
+    *("loop-twice-as-long", "shared-memory-doubled", "library-of-twenty", "triton-strided"),
+)
+_SIDES: tuple[Literal["old"], Literal["new"]] = ("old", "new")
 _HEAD = _HERE / "diff_head.md"
 _DEFAULT_FOLDER = Path("/tmp/warplens-pairs")
 _CUDA_FLAGS = ("-std=c++17", "-cubin")
@@ -130,7 +137,7 @@ class Outcome(Struct, frozen=True):
     cycles_change: float | None
     evidence: tuple[str, ...]
     faults: tuple[str, ...]  # empty: right
-    check_code: int
+    check_code: int | None
 
 
 def read_pairs() -> list[Pair]:
@@ -344,8 +351,10 @@ def check_pair(pair: Pair, folder: Path) -> int:
     return code
 
 
-def list_check_faults(pair: Pair, code: int) -> list[str]:
+def list_check_faults(pair: Pair, code: int | None) -> list[str]:
     """Return what is wrong with check's exit code: 1 for what became slower, 0 for what did not."""
+    if code is None:
+        return []
     is_harmless = set(pair.verdict) <= {"unchanged", "benign"} or pair.direction == "faster"
     if is_harmless:
         return [] if code == ExitCode.CLEAN else [f"check exits with {code}, not 0"]
@@ -366,7 +375,7 @@ def diff_pair(pair: Pair, folder: Path) -> dict[str, Any]:
     return report
 
 
-def judge_pair(pair: Pair, report: dict[str, Any], check_code: int) -> Outcome:
+def judge_pair(pair: Pair, report: dict[str, Any], check_code: int | None) -> Outcome:
     """Hold diff's report and check's exit code against what is right."""
     rows = [row for row in report["kernels"] if pair.kernel in row["name"] or pair.kernel in row["old_name"]]
     if len(rows) != 1:
@@ -422,13 +431,41 @@ def list_other_faults(pair: Pair, rows: Sequence[dict[str, Any]]) -> list[str]:
     return faults + [f"no row of {key}" for key in missing]
 
 
-def judge_pairs(pairs: Iterable[Pair], folder: Path) -> list[Outcome]:
-    """Return what diff says of each pair."""
+def judge_pairs(pairs: Iterable[Pair], folder: Path, holds_check: bool = True) -> list[Outcome]:
+    """Return what diff, and if asked for check, say of each pair; they print as they come.
+
+    Answers of the same tool to the same pair are kept beside it.
+    """
+    tool = hash_tool()
     outcomes = []
     for pair in pairs:
-        outcomes.append(judge_pair(pair, diff_pair(pair, folder), check_pair(pair, folder)))
+        report = keep_answer(tool, pair, folder, diff_pair)
+        code = keep_answer(tool, pair, folder, check_pair) if holds_check else None
+        outcomes.append(judge_pair(pair, report, code))
         print(" | ".join(describe(outcomes[-1])), file=sys.stderr, flush=True)
     return outcomes
+
+
+def keep_answer(tool: bytes, pair: Pair, folder: Path, ask: Callable[[Pair, Path], Any]) -> Any:
+    """Return what `ask` says of a pair, from disk where the same tool was asked before."""
+    home = folder / "pairs" / pair.name
+    built = b"".join((home / which / ".key").read_bytes() for which in ("old", "new"))
+    key = hashlib.sha256(tool + msgspec.json.encode(pair.launch) + built).hexdigest()
+    path = home / f"{ask.__name__}.json"
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    if kept.get("key") != key:
+        kept = {"key": key, "answer": ask(pair, folder)}
+        path.write_text(json.dumps(kept))
+    return kept["answer"]
+
+
+def hash_tool() -> bytes:
+    """Return a hash of all sources and tables that decide what diff and check say."""
+    digest = hashlib.sha256()
+    for suffix, place in (("py", "analyzer"), ("toml", "hwdb"), ("safetensors", "hwdb")):
+        for path in sorted((_ROOT / place).rglob(f"*.{suffix}")):
+            digest.update(path.read_bytes())
+    return digest.digest()
 
 
 # ---- output -------------------------------------------------------------------------------------
@@ -443,7 +480,17 @@ def describe(outcome: Outcome) -> list[str]:
     evidence = outcome.evidence[0] if outcome.evidence else ""
     found = outcome.verdict if not outcome.faults else f"**{'; '.join(outcome.faults)}**"
     code = ("Triton " if pair.is_triton else "nvcc ") + f"sm_{pair.arch}"
-    return [pair.name, code, launch, pair.reason, expected, found, change, str(outcome.check_code), evidence]
+    return [
+        pair.name,
+        code,
+        launch,
+        pair.reason,
+        expected,
+        found,
+        change,
+        "" if outcome.check_code is None else str(outcome.check_code),
+        evidence,
+    ]
 
 
 def print_scores(outcomes: Sequence[Outcome]) -> None:
@@ -483,6 +530,39 @@ def make_page(outcomes: Sequence[Outcome]) -> str:
     return head + intro + "".join(parts)
 
 
+def ship_pairs(pairs: Iterable[Pair], folder: Path) -> None:
+    """Copy the built sides of some pairs to traces/pairs, with where each file comes from."""
+    shutil.rmtree(_SHIPPED_FOLDER, ignore_errors=True)
+    lines = ["# Written by bench/diff_pairs.py ship; bench/diff_pairs/pairs.toml says how each is compiled."]
+    for pair in pairs:
+        for which in _SIDES:
+            side = pair.old if which == "old" else pair.new
+            target = _SHIPPED_FOLDER / pair.name / which
+            target.mkdir(parents=True)
+            built = find_input(folder, pair, which)
+            for source in (built, *(built.parent.glob("*.json") if pair.is_triton else ())):
+                shutil.copyfile(source, target / source.name)
+            lines += describe_origin(pair, side, target / built.name)
+    (_SHIPPED_FOLDER / "origin.toml").write_text("\n".join(lines) + "\n")
+
+
+def describe_origin(pair: Pair, side: Side, path: Path) -> list[str]:
+    """Return the lines of origin.toml for a shipped file."""
+    nvcc = re.search(r"V(\d[\d.]*)", run_tool(["nvcc", "--version"]))
+    release = (
+        f"triton {_TRITON_RELEASES[side.triton]}" if pair.is_triton else f"nvcc {nvcc and nvcc.group(1)}"
+    )
+    kind = "triton" if pair.is_triton else "cuda"
+    return [
+        "",
+        f'["{path.relative_to(_SHIPPED_FOLDER).as_posix()}"]',
+        f'compiler = "{release}"',
+        f'target = "sm_{side.arch or pair.arch}"',
+        f'source = "bench/diff_pairs/{kind}/{pair.source}"',
+        f'sha256 = "{hashlib.sha256(path.read_bytes()).hexdigest()}"',
+    ]
+
+
 def choose(pairs: Iterable[Pair], only: str, half: str) -> list[Pair]:
     """Return the pairs of a half whose names fit a glob."""
     halves = {"all": (False, True), "open": (False,), "held": (True,)}[half]
@@ -492,10 +572,11 @@ def choose(pairs: Iterable[Pair], only: str, half: str) -> list[Pair]:
 def main() -> int:
     """Do what the command line asks; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("action", choices=("build", "judge", "table"))
+    parser.add_argument("action", choices=("build", "judge", "table", "ship"))
     parser.add_argument("--folder", type=Path, default=_DEFAULT_FOLDER)
     parser.add_argument("--only", default="*", help="glob of names of pairs")
     parser.add_argument("--half", choices=("all", "open", "held"), default="all")
+    parser.add_argument("--no-check", action="store_true", help="ask diff alone")
     options = parser.parse_args()
     pairs = choose(read_pairs(), options.only, options.half)
     build_pairs(pairs, options.folder)
@@ -503,7 +584,10 @@ def main() -> int:
         faults = find_table_faults(pairs, options.folder)
         print("\n".join(faults) or f"{len(pairs)} pairs built")
         return 1 if faults else 0
-    outcomes = judge_pairs(pairs, options.folder)
+    if options.action == "ship":
+        ship_pairs([pair for pair in pairs if pair.name in _SHIPPED], options.folder)
+        return 0
+    outcomes = judge_pairs(pairs, options.folder, not options.no_check)
     if options.action == "table":
         print(make_page(outcomes), end="")
     else:
