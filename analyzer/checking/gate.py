@@ -67,6 +67,14 @@ class Candidate(Struct, frozen=True, kw_only=True):
         return "" if self.report.identity is UNSET else self.report.identity.hottest_source
 
 
+def judge_alone(candidate: Candidate) -> Judgement:
+    """Return the verdict on a kernel where there is no baseline: its budgets."""
+    judge = _Judge(candidate, None, is_comparable=True)
+    judge.list_figures()
+    judge.judge_budgets()
+    return judge.finish(KernelStatus.NEW, judge.find_worst_outcome())
+
+
 def judge_new_kernel(candidate: Candidate, policy: Level | None) -> Judgement:
     """Return the verdict on a kernel that the baseline does not have: its budgets.
 
@@ -348,7 +356,9 @@ def _list_values(kernel: BaselineKernel, metric: Metric) -> Iterator[tuple[str, 
 
 
 def _find_value(kernel: BaselineKernel, metric: Metric, gpu: str) -> Amount | None:
-    return next((value for each, value in _list_values(kernel, metric) if each == gpu), None)
+    if not metric.is_per_gpu:
+        return kernel.metrics.get(metric.name)
+    return kernel.gpus[gpu].metrics.get(metric.name) if gpu in kernel.gpus else None
 
 
 def _format_figure(value: float | None) -> str:
