@@ -1,8 +1,8 @@
-"""How the prediction of a launch follows figures of its GPU, one figure at a time: what-if curves of a report.
+"""How the prediction of a launch follows figures of its GPU, one at a time: what-if curves of a report.
 
-A launch is counted once, then a model runs at each point. `whatif` answers for any figure and any values; these
-curves take a handful of figures that people ask about, each at the same factors, so that a page can show them
-without running a model:
+A launch is counted once, then a model runs at each point. `whatif` answers for any figure and any values;
+these curves take a handful of figures that people ask about, each at the same factors, so that a page can
+show them without running a model:
 
     memory.bandwidth_gbps  x0.5 357 us   x0.75 342 us   x1 338 us   x1.5 338 us   x2 338 us
 
@@ -99,7 +99,7 @@ def _trace_on_gpu(
 
 
 def _list_figures(model_input: ModelInput) -> Iterator[tuple[str, HardwareParameter]]:
-    """Yield the figures that the GPU has, those of tensor cores and of sizes only where the kernel uses them."""
+    """Yield the figures that the GPU has, those of tensor cores and sizes where the kernel uses them."""
     has_l2_rate = model_input.gpu.file.l2.bandwidth_gbps is not None
     keys = [_L2_PORT_KEY if key == _L2_KEY and not has_l2_rate else key for key in _ALWAYS_SHOWN]
     rate = model_input.dominant_tensor_rate

@@ -1,8 +1,8 @@
 """The page of an analysis: an index of kernels where they are several, and a panel for each kernel.
 
-A panel is a template of its own with two parts: markup, and data for the script (the listing as columns, curves of
-the sliders). One kernel's panel stands in the page. Those of several are inert until they are chosen, and from
-512 KB on they are compressed; only the chosen one is in the document.
+A panel is a template of its own with two parts: markup, and data for the script (the listing as columns,
+curves of the sliders). One kernel's panel stands in the page. Those of several are inert until they are
+chosen, and from 512 KB on they are compressed; only the chosen one is in the document.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,9 @@ from analyzer.report.analyze_schema import (
 )
 
 _MAX_PLAIN_CHARS = 512 * 1024  # of all panels and their data; beyond, they are compressed
-_MAX_LISTED_INSTRUCTIONS = 400_000  # of a page; the listings of the kernels with least cycles are left out beyond
+_MAX_LISTED_INSTRUCTIONS = (
+    400_000  # of a page; the listings of the kernels with least cycles are left out beyond
+)
 
 
 class View(Struct, frozen=True, kw_only=True):
@@ -160,7 +162,9 @@ def _round_curve(curve: HardwareCurve) -> HardwareCurve:
 def _round_point(point: CurvePoint) -> CurvePoint:
     return msgspec.structs.replace(
         point,
-        cpi_stack={stall: round_digits(cycles, 4) for stall, cycles in point.cpi_stack.items() if cycles >= 1},
+        cpi_stack={
+            stall: round_digits(cycles, 4) for stall, cycles in point.cpi_stack.items() if cycles >= 1
+        },
     )
 
 

@@ -1,8 +1,8 @@
 r"""Data inside a page: JSON that no parser of HTML can take for markup, and compressed text.
 
-A kernel's name or a source line may hold `</script>`. Inside a script element only `<` can end or open anything,
-so `<`, `>` and `&` are written as JSON's own escapes; so are the two line separators that were no part of
-JavaScript's strings once. Values stay the same:
+A kernel's name or a source line may hold `</script>`. Inside a script element only `<` can end or open
+anything, so `<`, `>` and `&` are written as JSON's own escapes; so are the two line separators that were
+no part of JavaScript's strings once. Values stay the same:
 
 >>> str(embed_json({"name": "</script>"}))
 '{"name":"\\u003c/script\\u003e"}'

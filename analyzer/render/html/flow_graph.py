@@ -1,12 +1,13 @@
 """The control-flow graph of a kernel as a drawing with heat; a large one with its loops as single nodes.
 
-Blocks come from the counts of the report, cycles and loops from its listing. Up to 60 blocks are drawn as they are.
-Of more, blocks that only follow one another become one node; if that is not enough, so do the outermost loops, and
-what then follows one another. What is still too large is not drawn.
+Blocks come from the counts of the report, cycles and loops from its listing. Up to 60 blocks are drawn as
+they are. Of more, blocks that only follow one another become one node; if that is not enough, so do the
+outermost loops, and what then follows one another. What is still too large is not drawn.
 """
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from msgspec import Struct
 
@@ -107,7 +108,8 @@ def _join_by(indices: Iterable[int], find_key: Callable[[int], int | None]) -> l
         key = find_key(index)
         found.setdefault(("block", index) if key is None else ("loop", key), []).append(index)
     return [
-        _Group(tuple(members), find_key(members[0]) if len(members) > 1 else None) for members in found.values()
+        _Group(tuple(members), find_key(members[0]) if len(members) > 1 else None)
+        for members in found.values()
     ]
 
 
@@ -164,7 +166,7 @@ class _BlockCosts:
         self.blocks = kernel.counts.blocks
         self.entries = {entry.address: entry for entry in kernel.listing}
         addresses = sorted(self.entries)
-        self.step = min((b - a for a, b in zip(addresses, addresses[1:], strict=False)), default=16)
+        self.step = min((b - a for a, b in pairwise(addresses)), default=16)
         self.total = sum(sum(entry.cpi_stack.values()) for entry in kernel.listing)
 
     def make_node(self, group: _Group, corner: tuple[float, float]) -> FlowNode:
@@ -200,15 +202,13 @@ def _find_largest(stack: Mapping[str, float]) -> str:
 def _draw_edge(edge: PlacedEdge) -> FlowEdge:
     """Return the path of an edge: cubic curves that are vertical at each of its points.
 
-    Where two points have the same height, a back edge turns: below its source at first, above its target last.
+    Where two points have the same height, a back edge turns: first below its source, last above its target.
     """
     (x, y), *rest = edge.points
     parts = [f"M{x:.1f} {y:.1f}"]
     for number, (to_x, to_y) in enumerate(rest):
-        if to_y == y:
-            middle = y + (_TURN if number == 0 else -_TURN)
-        else:
-            middle = (y + to_y) / 2
+        turn = _TURN if number == 0 else -_TURN
+        middle = y + turn if to_y == y else (y + to_y) / 2
         if to_x == x:
             parts.append(f"V{to_y:.1f}")
         else:

@@ -5,6 +5,7 @@ from analyzer.render.number_format import format_bytes, format_count, format_rat
 __all__ = ["format_bytes", "format_count", "format_ratio"]
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_DASH, _MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 _N_HEAT_LEVELS = 10
 _MIN_SHOWN_CHANGE = 0.0005
 
@@ -12,20 +13,20 @@ _MIN_SHOWN_CHANGE = 0.0005
 def format_time(time_us: float | None) -> str:
     """Return microseconds with four digits: `338.2`, `0.841`, `12,345`."""
     if time_us is None:
-        return "–"
+        return _DASH
     digits = 0 if time_us >= 9999.5 else 1 if time_us >= 99.95 else 2 if time_us >= 9.995 else 3
     return f"{time_us:,.{digits}f}"
 
 
 def format_number(value: float | None, digits: int = 0) -> str:
     """Return a number with thousands set apart, a dash where there is none."""
-    return "–" if value is None else f"{value:,.{digits}f}"
+    return _DASH if value is None else f"{value:,.{digits}f}"
 
 
 def format_share(share: float | None) -> str:
     """Return `41 %`; only 0 reads as 0 % and only 1 as 100 %; one digit more below 10 %."""
     if share is None:
-        return "–"
+        return _DASH
     if 0 < share < 0.001:
         return "<0.1 %"
     if 0.995 <= share < 1:
@@ -34,13 +35,13 @@ def format_share(share: float | None) -> str:
 
 
 def format_change(change: float | None) -> str:
-    """Return `+3.2 %`, `−12 %`, `=` for no change, a dash where it is not known."""
+    """Return `+3.2 %`, `-12 %` with a minus sign, `=` for no change, a dash where it is not known."""
     if change is None:
-        return "–"
+        return _DASH
     if abs(change) < _MIN_SHOWN_CHANGE:
         return "=" if change == 0 else "~0"
     digits = 1 if abs(change) < 0.0995 else 0
-    return f"{change * 100:+,.{digits}f} %".replace("-", "−")
+    return f"{change * 100:+,.{digits}f} %".replace("-", _MINUS)
 
 
 def format_rate(per_second: float) -> str:

@@ -80,7 +80,7 @@ class HotPlace(Struct, frozen=True, kw_only=True):
 
 
 class PressureRow(Struct, frozen=True, kw_only=True):
-    """Cycles of each resource for an iteration of a loop, or for the kernel, over those of the largest bound."""
+    """Cycles of each resource for an iteration of a loop, or for the kernel, and their shares."""
 
     loop: LoopEntry | None  # None: the kernel as a whole
     cycles: float
@@ -116,9 +116,7 @@ class KernelPanel(Struct, frozen=True, kw_only=True):
     unknown: str  # what the prediction hangs on and nobody gave, and the options that settle it
 
 
-def make_kernel_panel(
-    index: int, kernel: KernelReport, views: Mapping[tuple[str, str], int]
-) -> KernelPanel:
+def make_kernel_panel(index: int, kernel: KernelReport, views: Mapping[tuple[str, str], int]) -> KernelPanel:
     """Return the panel of a kernel; views: index of each GPU and model of the page."""
     widest = max((entry.time_us_high for entry in kernel.predictions), default=0.0)
     rows = _make_memory_rows(kernel.memory)
@@ -308,7 +306,11 @@ def _make_memory_rows(entries: Sequence[MemoryEntry]) -> tuple[MemoryRow, ...]:
     return tuple(
         sorted(
             rows,
-            key=lambda row: (-row.excess, -(row.entry.requests or row.entry.requests_per_warp), row.entry.address),
+            key=lambda row: (
+                -row.excess,
+                -(row.entry.requests or row.entry.requests_per_warp),
+                row.entry.address,
+            ),
         )
     )
 

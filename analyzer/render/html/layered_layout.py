@@ -1,20 +1,22 @@
 """Layered drawing of a directed graph: nodes in rows from top to bottom, edges as smooth curves between them.
 
-The steps are those of Sugiyama, Tagawa and Toda (IEEE Transactions on Systems, Man, and Cybernetics 11(2), 1981):
+The steps are those of Sugiyama, Tagawa and Toda (IEEE Transactions on Systems, Man, and Cybernetics
+11(2), 1981):
 
-1. Edges that close a cycle in a depth-first walk from the first node are back edges; without them the graph has no
-   cycles.
+1. Edges that close a cycle in a depth-first walk from the first node are back edges; without them the
+   graph has no cycles.
 2. A node's layer is the length of the longest path to it.
-3. An edge over several layers gets a waypoint in each layer between, so that it is drawn around nodes. A back edge
-   gets one in the layers of its two ends as well: it leaves at the bottom, goes up beside the loop, and enters at
-   the top.
-4. Nodes and waypoints of a layer are ordered by the mean place of their neighbours, layer by layer down and up, and
-   the order with fewest crossings is kept.
-5. Layer by layer, down and up, nodes are moved to the mean place of their neighbours in the layer before, waypoints
-   to the mean place of their edge's, as near as the order and the widths allow: least squares under minimal
-   distances, which is isotonic regression (pool adjacent violators).
+3. An edge over several layers gets a waypoint in each layer between, so that it is drawn around nodes. A
+   back edge gets one in the layers of its two ends as well: it leaves at the bottom, goes up beside the
+   loop, and enters at the top.
+4. Nodes and waypoints of a layer are ordered by the mean place of their neighbours, layer by layer down
+   and up, and the order with fewest crossings is kept.
+5. Layer by layer, down and up, nodes are moved to the mean place of their neighbours in the layer before,
+   waypoints to the mean place of their edge's, as near as the order and the widths allow: least squares
+   under minimal distances, which is isotonic regression (pool adjacent violators).
 
-Example: the loop 0 -> 1 -> 2 -> 1, 2 -> 3 has four layers and one back edge, whose two waypoints lie beside 1 and 2.
+Example: the loop 0 -> 1 -> 2 -> 1, 2 -> 3 has four layers and one back edge, whose two waypoints lie
+beside 1 and 2.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,8 +26,10 @@ from msgspec import Struct
 
 _N_SWEEPS = 12
 _N_MOVES = 25  # an odd number: the last one goes down
-_NODE_WEIGHT = 6.0  # of a node's wish for a place, against a waypoint's: nodes stay, edges are drawn around them
-_KIN_WEIGHT = 10.0  # of a neighbouring node's place against a waypoint's: sequences of nodes are straight
+# Of a node's wish for a place, against a waypoint's: nodes stay, edges are drawn around them.
+_NODE_WEIGHT = 6.0
+# Of a neighbouring node's place, against a waypoint's: sequences of nodes are straight.
+_KIN_WEIGHT = 10.0
 _MARGIN = 8.0
 
 
@@ -57,6 +61,13 @@ class Layout(Struct, frozen=True, kw_only=True):
     edges: tuple[PlacedEdge, ...]
 
 
+class _Lane(Struct):
+    """The waypoints of an edge together."""
+
+    count: int
+    total_x: float = 0.0  # sum of their places
+
+
 class _Item(Struct):
     """A node or a waypoint in its layer."""
 
@@ -65,7 +76,7 @@ class _Item(Struct):
     weight: float
     above: list[int]
     below: list[int]
-    chain: Sequence[int] = ()  # of a waypoint: all of its edge
+    lane: _Lane | None = None  # None for a node
     x: float = 0.0  # of the centre
 
 
@@ -92,14 +103,16 @@ def lay_out(successors: Sequence[Sequence[int]], sizes: Sizes) -> Layout:
     return Layout(
         width=max(item.x + item.width / 2 for item in items) + _MARGIN,
         height=tops[-1] + sizes.node_height + sizes.gap_y / 2 + _MARGIN,
-        corners=tuple(
-            (item.x - sizes.node_width / 2, tops[item.layer]) for item in items[: len(successors)]
-        ),
+        corners=tuple((item.x - sizes.node_width / 2, tops[item.layer]) for item in items[: len(successors)]),
         edges=tuple(
-            _place_edge(edge, chain, items, tops, sizes) for edge, chain in chains.items() if edge[0] != edge[1]
+            _place_edge(edge, chain, items, tops, sizes)
+            for edge, chain in chains.items()
+            if edge[0] != edge[1]
         )
         + tuple(
-            _place_self_loop(node, items, tops, sizes) for node, below in enumerate(successors) if node in below
+            _place_self_loop(node, items, tops, sizes)
+            for node, below in enumerate(successors)
+            if node in below
         ),
     )
 
@@ -163,7 +176,8 @@ def _add_chains(
             else:
                 between = range(items[node].layer + 1, items[target].layer)
             chain = list(range(len(items), len(items) + len(between)))
-            items += (_Item(layer, waypoint_width, 1.0, [], [], chain) for layer in between)
+            lane = _Lane(len(between))
+            items += (_Item(layer, waypoint_width, 1.0, [], [], lane) for layer in between)
             path = chain if edge in back else [node, *chain, target]
             for first, second in pairwise(path[::-1] if edge in back else path):
                 items[first].below.append(second)
@@ -190,8 +204,10 @@ def _order(items: Sequence[_Item]) -> list[list[int]]:
     return best
 
 
-def _sort_row(items: Sequence[_Item], rows: Sequence[Sequence[int]], row: list[int], *, downwards: bool) -> None:
-    """Sort a row by the mean place of its neighbours in the row before; an item without any keeps its place."""
+def _sort_row(
+    items: Sequence[_Item], rows: Sequence[Sequence[int]], row: list[int], *, downwards: bool
+) -> None:
+    """Sort a row by the mean place of its neighbours in the row before; others keep their places."""
     layer = items[row[0]].layer + (-1 if downwards else 1)
     if not 0 <= layer < len(rows):
         return
@@ -209,7 +225,10 @@ def _count_crossings(items: Sequence[_Item], rows: Sequence[Sequence[int]]) -> i
         place = {index: position for position, index in enumerate(lower)}
         ends = [end for index in upper for end in sorted(place[other] for other in items[index].below)]
         total += sum(
-            1 for first in range(len(ends)) for later in range(first + 1, len(ends)) if ends[later] < ends[first]
+            1
+            for first in range(len(ends))
+            for later in range(first + 1, len(ends))
+            if ends[later] < ends[first]
         )
     return total
 
@@ -228,11 +247,11 @@ def _place(items: Sequence[_Item], rows: Sequence[Sequence[int]], gap: float) ->
 def _find_wish(items: Sequence[_Item], index: int, *, downwards: bool) -> float:
     """Return the mean place of a node's neighbours in the layer before, or of all waypoints of an edge."""
     item = items[index]
-    if item.chain:
-        return sum(items[other].x for other in item.chain) / len(item.chain)
+    if item.lane is not None:
+        return item.lane.total_x / item.lane.count
     total = weight = 0.0
     for other in item.above if downwards else item.below:
-        part = 1.0 if items[other].chain else _KIN_WEIGHT
+        part = _KIN_WEIGHT if items[other].lane is None else 1.0
         total, weight = total + part * items[other].x, weight + part
     return total / weight if weight else item.x
 
@@ -254,8 +273,14 @@ def _place_row(items: Sequence[_Item], row: Sequence[int], gap: float, wishes: M
     position = 0
     for total, weight, count in blocks:
         for _ in range(count):
-            items[row[position]].x = total / weight + offsets[position]
+            _move(items[row[position]], total / weight + offsets[position])
             position += 1
+
+
+def _move(item: _Item, x: float) -> None:
+    if item.lane is not None:
+        item.lane.total_x += x - item.x
+    item.x = x
 
 
 def _place_edge(
@@ -271,11 +296,14 @@ def _place_edge(
     return PlacedEdge(source=edge[0], target=edge[1], is_back=is_back, points=tuple(points))
 
 
-def _place_self_loop(
-    node: int, items: Sequence[_Item], tops: Sequence[float], sizes: Sizes
-) -> PlacedEdge:
+def _place_self_loop(node: int, items: Sequence[_Item], tops: Sequence[float], sizes: Sizes) -> PlacedEdge:
     """Return an edge around the right side of its node."""
     x, top = items[node].x, tops[items[node].layer]
     bottom, side = top + sizes.node_height, x + (sizes.node_width + sizes.gap_x) / 2
-    points = ((x + sizes.node_width / 4, bottom), (side, bottom), (side, top), (x + sizes.node_width / 4, top))
+    points = (
+        (x + sizes.node_width / 4, bottom),
+        (side, bottom),
+        (side, top),
+        (x + sizes.node_width / 4, top),
+    )
     return PlacedEdge(source=node, target=node, is_back=True, points=points)

@@ -79,9 +79,7 @@ def make_listing_columns(entries: Sequence[ListingEntry]) -> ListingColumns:
         stalls=stalls.items,
         stall_cycles=tuple(round_digits(entry.stall_cycles) for entry in entries),
         share=tuple(round_digits(entry.share) for entry in entries),
-        producer=tuple(
-            -1 if entry.producer is None else rows.get(entry.producer, -1) for entry in entries
-        ),
+        producer=tuple(-1 if entry.producer is None else rows.get(entry.producer, -1) for entry in entries),
         place=tuple(places.add(entry.source) for entry in entries),
         places=places.items,
         lines=tuple(lines.get(place, "") for place in places.items),

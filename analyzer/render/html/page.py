@@ -1,8 +1,8 @@
 """The frame of all pages: style, script, and a policy that lets the browser run these and load nothing.
 
-The Content-Security-Policy names the hashes of the one style sheet and the one script. Whatever an input's text
-might smuggle in, no other script runs, no style applies and no request leaves the page. Hence no template has a
-`style` attribute: sizes in charts are attributes of SVG.
+The Content-Security-Policy names the hashes of the one style sheet and the one script. Whatever an
+input's text might smuggle in, no other script runs, no style applies and no request leaves the page.
+Hence no template has a `style` attribute: sizes in charts are attributes of SVG.
 """
 
 import base64

@@ -525,7 +525,7 @@ function drawRoofline(node) {
     put("path", { class: `roof ${level}`, d: `M${px(from)} ${py(from * rate)}L${px(bend)} ${py(bend * rate)}`, "data-tip": `${level}: ${group(rate / 1e9)} GB/s` });
     const at = from * (bend / from) ** 0.32;
     const angle = Math.atan2(py(at * 10 * rate) - py(at * rate), px(at * 10) - px(at)) * 180 / Math.PI;
-    put("text", { class: "roof-label", x: px(at), y: py(at * rate) - 6, transform: `rotate(${angle} ${px(at)} ${py(at * rate) - 6})` }, `${level} ${group(rate / 1e9)} GB/s`);
+    put("text", { class: "roof-label", x: px(at), y: py(at * rate) - 6, transform: `rotate(${angle} ${px(at)} ${py(at * rate) - 6})` }, width < 460 ? level : `${level} ${group(rate / 1e9)} GB/s`);
     
   }
   const high = Math.max(...memory.map(([, rate]) => rate));
@@ -533,7 +533,7 @@ function drawRoofline(node) {
     const from = Math.max(x0, rate / high);
     if (rate < y0) continue;
     put("path", { class: "roof", d: `M${px(from)} ${py(rate)}H${width - right}`, "data-tip": `${name}: ${prefixed(rate)}${word}/s` });
-    put("text", { class: "roof-label", x: width - right, y: free(width - right, py(rate) - 5), "text-anchor": "end" }, `${name} ${prefixed(rate)}${word}/s`);
+    put("text", { class: "roof-label", x: width - right, y: free(width - right, py(rate) - 5), "text-anchor": "end" }, width < 460 ? name : `${name} ${prefixed(rate)}${word}/s`);
   }
   if (own) {
     const y = own[work] / own.time_us * 1e6, labels = [];
@@ -683,7 +683,7 @@ function setUpAligned(node) {
   const { old: before, new: after, pairs, kinds } = data;
   const widths = [before, after].map((side) => side.texts.reduce((most, text) => Math.max(most, text.length), 10));
   const controls = Math.max(...[before, after].flatMap((side) => side.controls.map((text) => text.length)), 0);
-  const template = widths.map((width) => `7ch 56px ${controls + 2}ch ${width + 2}ch`).join(" ");
+  const template = widths.map((width, at) => `${at ? "calc(7ch + 9px)" : "7ch"} 56px ${controls + 2}ch ${width + 2}ch`).join(" ");
   const rows = make("div", { class: "rows" });
   const head = make("div", { class: "listing-head" }, ...["old", "cycles", "control", "instruction", "new", "cycles", "control", "instruction"].map((text) => make("span", {}, text)));
   head.style.gridTemplateColumns = template;
