@@ -11,8 +11,8 @@ given is assumed by rules that depend on little, so that two versions of a kerne
 Kernels without loops do little work, which the overhead of a launch of that size would hide. Two versions
 that both have none are compared with 16 times the CTAs; in one dimension, the integers are the threads.
 
-The counts that follow are exact for this launch. Whether it is a usual one, only the user knows: the report
-says what was assumed.
+Where some arguments are given, no other one is assumed. The counts that follow are exact for this launch.
+Whether it is a usual one, only the user knows: the report says what was assumed.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from analyzer.execution.binding.argument_targets import resolve_targets
 from analyzer.execution.binding.parameter_layout import find_parameter_layout
 from analyzer.execution.sampling.launch_preparation import check_arguments
 from analyzer.hardware.gpu_database import load_arch
@@ -118,21 +117,18 @@ def _assume_block(kernel: Kernel, texts: Sequence[str]) -> Dim3:
 
 def _assume_arguments(kernel: Kernel, launch: Launch, integer: int) -> tuple[Launch, int]:
     """Return the launch with the scalars that nobody gave, and how many integers these are."""
+    if launch.arguments:
+        return launch, 0  # who gives some knows which ones matter
     try:
-        arch = load_arch(kernel.arch)
-        targets = [target for target, _ in resolve_targets(kernel, launch.arguments)]
-        parameters = find_parameter_layout(kernel, {}, arch).parameters
+        parameters = find_parameter_layout(kernel, {}, load_arch(kernel.arch)).parameters
     except (HardwareError, UsageError):
         return launch, 0
-    if any(target.bank_offset is not None for target in targets):
-        return launch, 0  # given by place in the bank: which parameters these are is not asked
-    given = {target.ordinal for target in targets}
     added = [
         Argument(each.ordinal, value)
         for each in parameters
-        if each.ordinal not in given and (value := _assume_value(each, integer)) is not None
+        if (value := _assume_value(each, integer)) is not None
     ]
-    whole = replace(launch, arguments=(*launch.arguments, *added))
+    whole = replace(launch, arguments=tuple(added))
     try:
         check_arguments(kernel, whole)
     except UsageError:  # such as a place behind an argument that was folded into the code
