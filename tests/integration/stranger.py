@@ -62,7 +62,7 @@ def read_page() -> tuple[list[dict[str, Any]], str]:
     page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
     script = next(
-        text for text in re.findall(r"^```text\n(.*?)^```", page, re.M | re.S) if "ASTSource" in text
+        text for text in re.findall(r"^```py\n(.*?)^```", page, re.M | re.S) if "ASTSource" in text
     )
     return [yaml.safe_load(text) for text in blocks if "jobs:" in text], script
 
