@@ -114,6 +114,7 @@ def compare_reports(
         findings=findings,
         loops=loops,
         instructions_changed=code.n_changed_lines if old.listing and new.listing else 0,
+        source=next((each.source for each in list_line_changes(alignment)), ""),
         assumptions=assumptions,
         listing=make_aligned_lines(alignment) if with_listing else (),
     )
