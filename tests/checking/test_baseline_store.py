@@ -41,7 +41,9 @@ def make_baseline(*names: str, **changes: object) -> Baseline:
             code="c0de",
             metrics={"registers": 40, "spill_bytes": 0},
             gpus={
-                "h100": BaselinePrediction(metrics={"cycles": 41_200, "time_us": 23.4}, cpi_stack={"wait": 0.3})
+                "h100": BaselinePrediction(
+                    metrics={"cycles": 41_200, "time_us": 23.4}, cpi_stack={"wait": 0.3}
+                )
             },
         )
         for name in names
@@ -99,7 +101,10 @@ CONFLICT = """{{
     [
         (CONFLICT.format("other"), (":3:1: error: an unresolved merge conflict", "<<<<<<<", "--update")),
         ("[]", ("no baseline of warplens: it has no schema",)),
-        ('{"schema": "warplens/baseline/2", "tool_version": "9.1"}', ("'warplens/baseline/2'", "warplens 9.1")),
+        (
+            '{"schema": "warplens/baseline/2", "tool_version": "9.1"}',
+            ("'warplens/baseline/2'", "warplens 9.1"),
+        ),
         ('{"schema": "warplens/check/1"}', ("its schema is 'warplens/check/1'",)),
         ('{"schema": "warplens/baseline/1"}', ("missing required field",)),
         ('{"schema": "warplens/baseline/1", "kernels": ' + "[" * 100_000, ("not JSON",)),
@@ -120,7 +125,7 @@ def test_a_wrong_field_and_a_kernel_twice_are_shown(tmp_path: Path) -> None:
     path.write_text(text.replace('"registers":40', '"registers":"many"', 1))
     with pytest.raises(InputError) as caught:
         read_baseline(path)
-    assert 'b.json:14:' in format_diagnostic(caught.value.diagnostic)
+    assert "b.json:14:" in format_diagnostic(caught.value.diagnostic)
     line = next(line for line in text.split("\n") if line.startswith('{"name":"a"'))
     path.write_text(text.replace(line, f"{line}\n{line}", 1))
     with pytest.raises(InputError) as caught:

@@ -24,7 +24,9 @@ def kernel(name: str = "f", **changes: object) -> BaselineKernel:
     return BaselineKernel(**(facts | changes))  # type: ignore[arg-type]
 
 
-def names_of(matching: Matching, old: list[BaselineKernel], new: list[BaselineKernel]) -> set[tuple[str, str]]:
+def names_of(
+    matching: Matching, old: list[BaselineKernel], new: list[BaselineKernel]
+) -> set[tuple[str, str]]:
     return {(old[a].name, new[b].name) for a, b in matching.pairs}
 
 

@@ -56,7 +56,9 @@ def _quote(text: str) -> str:
 @given(
     st.lists(st.tuples(_NAMES, st.dictionaries(_NAMES, st.lists(_TEXTS, max_size=3), max_size=3)), max_size=4)
 )
-def test_every_key_and_item_of_arrays_of_tables_is_found(tables: list[tuple[str, dict[str, list[str]]]]) -> None:
+def test_every_key_and_item_of_arrays_of_tables_is_found(
+    tables: list[tuple[str, dict[str, list[str]]]],
+) -> None:
     lines, wanted = [], []
     counts: dict[str, int] = {}
     for name, table in tables:
