@@ -68,12 +68,13 @@ def make_flow_graph(kernel: KernelReport) -> FlowGraph | None:
     blocks = kernel.counts.blocks
     if not 0 < len(blocks) <= _MAX_BLOCKS:
         return None
-    groups, note = _group_blocks(kernel)
+    blocks = _select_reached(blocks)
+    groups, note = _group_blocks(kernel, blocks)
     if len(groups) > _MAX_NODES:
         return None
     edges = _connect(groups, blocks)
     layout = lay_out(edges, SIZES)
-    costs = _BlockCosts(kernel)
+    costs = _BlockCosts(kernel, blocks)
     return FlowGraph(
         width=layout.width,
         height=layout.height,
@@ -82,12 +83,29 @@ def make_flow_graph(kernel: KernelReport) -> FlowGraph | None:
         ),
         edges=tuple(map(_draw_edge, layout.edges)),
         n_blocks=len(blocks),
-        note=note,
+        note="; ".join(filter(None, (note, _note_left_out(len(kernel.counts.blocks) - len(blocks))))),
     )
 
 
-def _group_blocks(kernel: KernelReport) -> tuple[list[_Group], str]:
-    blocks = kernel.counts.blocks
+def _select_reached(blocks: Sequence[BlockEntry]) -> tuple[BlockEntry, ...]:
+    """Return the blocks that the first one leads to, and those that are executed nevertheless."""
+    by_start = {block.start: block for block in blocks}
+    reached, waiting = {blocks[0].start}, [blocks[0]]
+    waiting += (block for block in blocks if block.executed_per_warp)
+    while waiting:
+        for target in waiting.pop().successors:
+            if target in by_start and target not in reached:
+                reached.add(target)
+                waiting.append(by_start[target])
+    return tuple(block for block in blocks if block.start in reached or block.executed_per_warp)
+
+
+def _note_left_out(count: int) -> str:
+    """Return a note on blocks that nothing leads to, such as the traps behind a kernel's end."""
+    return f"{count} block{'s' if count > 1 else ''} that nothing leads to left out" if count else ""
+
+
+def _group_blocks(kernel: KernelReport, blocks: Sequence[BlockEntry]) -> tuple[list[_Group], str]:
     groups = [_Group((index,)) for index in range(len(blocks))]
     if len(groups) <= _MAX_PLAIN_BLOCKS:
         return groups, ""
@@ -162,8 +180,8 @@ def _returns_to_start(group: _Group, blocks: Sequence[BlockEntry]) -> bool:
 class _BlockCosts:
     """Cycles and instructions of the blocks of a kernel, summed up from its listing."""
 
-    def __init__(self, kernel: KernelReport) -> None:
-        self.blocks = kernel.counts.blocks
+    def __init__(self, kernel: KernelReport, blocks: Sequence[BlockEntry]) -> None:
+        self.blocks = blocks
         self.entries = {entry.address: entry for entry in kernel.listing}
         addresses = sorted(self.entries)
         self.step = min((b - a for a, b in pairwise(addresses)), default=16)

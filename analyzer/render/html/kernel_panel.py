@@ -1,13 +1,15 @@
 """What the panel of one kernel shows, worked out from its report: the values of `kernel.html`."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
 
 from msgspec import Struct
 
 from analyzer.render.count_provenance import make_counts_line, make_unknown_line
 from analyzer.render.html.flow_graph import FlowGraph, make_flow_graph
 from analyzer.render.html.formats import format_rate
-from analyzer.render.number_format import format_waves
+from analyzer.render.number_format import format_provenance, format_waves
 from analyzer.render.speed_of_light import format_speed_of_light
 from analyzer.report.analyze_schema import (
     KernelReport,
@@ -17,7 +19,7 @@ from analyzer.report.analyze_schema import (
     PredictionEntry,
 )
 
-_MAX_HOT_PLACES = 8
+_MAX_HOT_PLACES = 9
 _MIN_STALL_SHARE = 0.002
 _MIN_LABEL_SHARE = 0.13  # of a stack, below which a segment's name does not fit
 _MAX_MEMORY_ROWS = 400
@@ -92,6 +94,7 @@ class MemoryRow(Struct, frozen=True, kw_only=True):
     """A memory instruction with its requests and what they cost beyond the ideal."""
 
     entry: MemoryEntry
+    mark: str  # before counts that are assumed or not known
     sectors: float | None  # per request
     ideal_sectors: float | None
     wavefronts: float | None
@@ -119,7 +122,7 @@ class KernelPanel(Struct, frozen=True, kw_only=True):
 def make_kernel_panel(index: int, kernel: KernelReport, views: Mapping[tuple[str, str], int]) -> KernelPanel:
     """Return the panel of a kernel; views: index of each GPU and model of the page."""
     widest = max((entry.time_us_high for entry in kernel.predictions), default=0.0)
-    rows = _make_memory_rows(kernel.memory)
+    rows = _make_memory_rows(kernel)
     most, unknown = max(kernel.mix.values(), default=1), make_unknown_line(kernel)
     resources = _list_resources(kernel)
     return KernelPanel(
@@ -149,7 +152,7 @@ def _make_prediction_panel(
     return PredictionPanel(
         view=view,
         entry=entry,
-        headline=format_speed_of_light(entry),
+        headline=format_speed_of_light(entry).partition(": ")[2],
         waves=format_waves(entry.waves, entry.tail_share),
         own_interval=_divide(times, _INTERVAL_ROOM * max(times)),
         interval=_divide(times, widest_us),
@@ -254,7 +257,7 @@ def _make_hot_place(group: Sequence[ListingEntry]) -> HotPlace:
     return HotPlace(
         address=worst.address,
         text=text.strip(),
-        place=worst.source or f"0x{worst.address:04x}",
+        place=PurePath(worst.source).name or f"0x{worst.address:04x}",
         share=sum(entry.share for entry in group),
         stall=worst.stall,
         n_instructions=len(group),
@@ -300,9 +303,15 @@ def _make_cells(
         yield cycles, cycles / total if total else 0.0
 
 
-def _make_memory_rows(entries: Sequence[MemoryEntry]) -> tuple[MemoryRow, ...]:
+def _make_memory_rows(kernel: KernelReport) -> tuple[MemoryRow, ...]:
     """Return the instructions that some warp reaches, those that cost most beyond the ideal first."""
-    rows = [_make_memory_row(entry) for entry in entries if entry.requests or entry.requests_per_warp]
+    starts = [block.start for block in kernel.counts.blocks]
+    marks = ["", *(format_provenance(block.provenance) for block in kernel.counts.blocks)]
+    rows = [
+        _make_memory_row(entry, marks[bisect_right(starts, entry.address)])
+        for entry in kernel.memory
+        if entry.requests or entry.requests_per_warp
+    ]
     return tuple(
         sorted(
             rows,
@@ -315,7 +324,7 @@ def _make_memory_rows(entries: Sequence[MemoryEntry]) -> tuple[MemoryRow, ...]:
     )
 
 
-def _make_memory_row(entry: MemoryEntry) -> MemoryRow:
+def _make_memory_row(entry: MemoryEntry, mark: str) -> MemoryRow:
     def divide(amount: float | None, requests: float | None) -> float | None:
         return amount / requests if amount is not None and requests else None
 
@@ -329,6 +338,7 @@ def _make_memory_row(entry: MemoryEntry) -> MemoryRow:
     ]
     return MemoryRow(
         entry=entry,
+        mark=mark,
         sectors=divide(entry.sectors, entry.requests) if entry.space != "shared" else None,
         ideal_sectors=divide(entry.ideal_sectors, entry.requests),
         wavefronts=divide(entry.wavefronts, entry.wavefront_requests),

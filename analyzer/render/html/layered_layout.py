@@ -13,7 +13,8 @@ The steps are those of Sugiyama, Tagawa and Toda (IEEE Transactions on Systems, 
    and up, and the order with fewest crossings is kept.
 5. Layer by layer, down and up, nodes are moved to the mean place of their neighbours in the layer before,
    waypoints to the mean place of their edge's, as near as the order and the widths allow: least squares
-   under minimal distances, which is isotonic regression (pool adjacent violators).
+   under minimal distances, which is isotonic regression (pool adjacent violators). At last waypoints are
+   moved to the outermost one of their edge, so that long edges are straight.
 
 Example: the loop 0 -> 1 -> 2 -> 1, 2 -> 3 has four layers and one back edge, whose two waypoints lie
 beside 1 and 2.
@@ -25,7 +26,7 @@ from itertools import pairwise
 from msgspec import Struct
 
 _N_SWEEPS = 12
-_N_MOVES = 25  # an odd number: the last one goes down
+_N_MOVES, _N_LAST_MOVES = 25, 8  # in the last ones long edges are made straight; the very last goes down
 # Of a node's wish for a place, against a waypoint's: nodes stay, edges are drawn around them.
 _NODE_WEIGHT = 6.0
 # Of a neighbouring node's place, against a waypoint's: sequences of nodes are straight.
@@ -64,8 +65,9 @@ class Layout(Struct, frozen=True, kw_only=True):
 class _Lane(Struct):
     """The waypoints of an edge together."""
 
-    count: int
-    total_x: float = 0.0  # sum of their places
+    waypoints: list[int]
+    n_nodes_left: int = 0  # rows in which it passes right of a node, less those in which it passes left
+    goal: float = 0.0  # place that all of them are moved to
 
 
 class _Item(Struct):
@@ -176,7 +178,7 @@ def _add_chains(
             else:
                 between = range(items[node].layer + 1, items[target].layer)
             chain = list(range(len(items), len(items) + len(between)))
-            lane = _Lane(len(between))
+            lane = _Lane(chain)
             items += (_Item(layer, waypoint_width, 1.0, [], [], lane) for layer in between)
             path = chain if edge in back else [node, *chain, target]
             for first, second in pairwise(path[::-1] if edge in back else path):
@@ -237,18 +239,44 @@ def _place(items: Sequence[_Item], rows: Sequence[Sequence[int]], gap: float) ->
     """Set the centres of all items."""
     for row in rows:
         _place_row(items, row, gap, {index: 0.0 for index in row})
+    lanes = _collect_lanes(items, rows)
     for move in range(_N_MOVES):
         downwards = move % 2 == 0
+        for lane in lanes:
+            lane.goal = _find_goal(items, lane, is_last=move >= _N_MOVES - _N_LAST_MOVES)
         for row in rows if downwards else rows[::-1]:
             wishes = {index: _find_wish(items, index, downwards=downwards) for index in row}
             _place_row(items, row, gap, wishes)
+
+
+def _collect_lanes(items: Sequence[_Item], rows: Sequence[Sequence[int]]) -> list[_Lane]:
+    """Return the lanes, with the side of the nodes on which each passes."""
+    found: dict[int, _Lane] = {}
+    for row in rows:
+        n_before, n_nodes = 0, sum(items[index].lane is None for index in row)
+        for index in row:
+            lane = items[index].lane
+            if lane is None:
+                n_before += 1
+            else:
+                lane.n_nodes_left += 2 * n_before - n_nodes
+                found[id(lane)] = lane
+    return list(found.values())
+
+
+def _find_goal(items: Sequence[_Item], lane: _Lane, *, is_last: bool) -> float:
+    """Return the mean place of the waypoints of an edge, at last the outermost one's."""
+    places = [items[index].x for index in lane.waypoints]
+    if not is_last:
+        return sum(places) / len(places)
+    return max(places) if lane.n_nodes_left >= 0 else min(places)
 
 
 def _find_wish(items: Sequence[_Item], index: int, *, downwards: bool) -> float:
     """Return the mean place of a node's neighbours in the layer before, or of all waypoints of an edge."""
     item = items[index]
     if item.lane is not None:
-        return item.lane.total_x / item.lane.count
+        return item.lane.goal
     total = weight = 0.0
     for other in item.above if downwards else item.below:
         part = _KIN_WEIGHT if items[other].lane is None else 1.0
@@ -273,14 +301,8 @@ def _place_row(items: Sequence[_Item], row: Sequence[int], gap: float, wishes: M
     position = 0
     for total, weight, count in blocks:
         for _ in range(count):
-            _move(items[row[position]], total / weight + offsets[position])
+            items[row[position]].x = total / weight + offsets[position]
             position += 1
-
-
-def _move(item: _Item, x: float) -> None:
-    if item.lane is not None:
-        item.lane.total_x += x - item.x
-    item.x = x
 
 
 def _place_edge(

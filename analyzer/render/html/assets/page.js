@@ -15,6 +15,7 @@ function make(name, attributes = {}, ...children) {
   return node;
 }
 const label = (name) => name.replaceAll("_", " ");
+const short = (place) => place.slice(place.lastIndexOf("/") + 1);
 const address = (value) => "0x" + value.toString(16).padStart(4, "0");
 const group = (value, digits = 0) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 const time = (us) => group(us, us >= 9999.5 ? 0 : us >= 99.95 ? 1 : us >= 9.995 ? 2 : 3);
@@ -236,7 +237,7 @@ class Listing {
       ["loop", `${8 + depth * 5}px`, ""], ["addr", ch(widest(data.address.map(address)), 6), "address"],
       ["share", "66px", "cycles"], ["stall", "44px", "stall"], ["pipe", ch(widest(data.pipes), 4), "pipe"],
       ["sass", ch(Math.min(44, widest(data.texts)), 24), "instruction"], ["why", "27ch", "waits for"],
-      hasPlaces && ["src", ch(Math.min(26, widest(data.places)), 6), "source"], hasControls && ["ctl", ch(widest(data.controls)), "control"],
+      hasControls && ["ctl", ch(widest(data.controls)), "control"], hasPlaces && ["src", data.lines.some(Boolean) ? "60ch" : "26ch", "source"],
     ].filter((column) => column && (innerWidth > 640 || !["stall", "pipe"].includes(column[0])));
     this.template = this.columns.map((column) => column[1]).join(" ");
     this.head = make("div", { class: "listing-head", role: "row" },
@@ -267,7 +268,7 @@ class Listing {
     };
     fill("stall", data.stalls.filter((stall) => stall !== "selected").toSorted?.() ?? data.stalls, label);
     fill("pipe", [...data.pipes].sort());
-    fill("file", [...files].sort());
+    fill("file", [...files].sort(), short);
     fill("loop", [...new Set(data.nests.flat())].sort((a, b) => a - b), (value) => address(+value));
     this.search = $(".listing-search", this.panel);
     this.search.addEventListener("input", () => this.filter());
@@ -330,7 +331,10 @@ class Listing {
       else if (name === "pipe") cell.append(this.unknown.has(row) ? make("span", { class: "unknown" }, "X") : data.pipes[data.pipe[row]]);
       else if (name === "ctl") cell.append(data.controls[data.control[row]]);
       else if (name === "sass") cell.append(...this.highlight(data.texts[data.text[row]]));
-      else if (name === "src") cell.append(...this.highlight(data.places[data.place[row]]));
+      else if (name === "src") {
+        const line = data.lines[data.place[row]];
+        cell.append(...this.highlight(short(data.places[data.place[row]])), line ? "  " : "", ...(line ? this.highlight(line) : []));
+      }
       else if (name === "why" && data.stall[row] >= 0 && data.stall_cycles[row] >= 0.05) {
         const stall = data.stalls[data.stall[row]], producer = data.producer[row];
         cell.append(make("i", { class: `dot s-${stall}` }), label(stall));
@@ -502,7 +506,7 @@ function drawRoofline(node) {
   const fit = (values, pad) => [10 ** Math.floor(Math.log10(Math.min(...values)) - pad), 10 ** Math.ceil(Math.log10(Math.max(...values)) + pad)];
   const [x0, x1] = fit([...dots.map((dot) => dot.x), ridge], 0.15), [y0] = fit([...dots.map((dot) => dot.y), top / 30], 0.05);
   const y1 = top * 3, width = Math.max(300, Math.min(880, node.clientWidth || 640)),
-    height = Math.round(Math.max(280, Math.min(400, width * 0.66))), left = 58, right = own ? 82 : 14, up = 12, down = 44;
+    height = Math.round(Math.max(280, Math.min(400, width * 0.66))), left = 58, right = own ? 94 : 14, up = 12, down = 44;
   const px = (x) => left + (width - left - right) * Math.log10(x / x0) / Math.log10(x1 / x0);
   const py = (y) => height - down - (height - up - down) * Math.log10(y / y0) / Math.log10(y1 / y0);
   const svg = make("svg:svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Roofline of ${placed.length} kernels` });
