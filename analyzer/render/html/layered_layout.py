@@ -13,8 +13,8 @@ The steps are those of Sugiyama, Tagawa and Toda (IEEE Transactions on Systems, 
    and up, and the order with fewest crossings is kept.
 5. Layer by layer, down and up, nodes are moved to the mean place of their neighbours in the layer before,
    waypoints to the mean place of their edge's, as near as the order and the widths allow: least squares
-   under minimal distances, which is isotonic regression (pool adjacent violators). At last waypoints are
-   moved to the outermost one of their edge, so that long edges are straight.
+   under minimal distances, which is isotonic regression (pool adjacent violators). At last nodes stay,
+   and waypoints are moved to the outermost one of their edge, so that long edges are straight.
 
 Example: the loop 0 -> 1 -> 2 -> 1, 2 -> 3 has four layers and one back edge, whose two waypoints lie
 beside 1 and 2.
@@ -29,6 +29,7 @@ _N_SWEEPS = 12
 _N_MOVES, _N_LAST_MOVES = 25, 8  # in the last ones long edges are made straight; the very last goes down
 # Of a node's wish for a place, against a waypoint's: nodes stay, edges are drawn around them.
 _NODE_WEIGHT = 6.0
+_FIXED_WEIGHT = 1e9  # the same in the last moves
 # Of a neighbouring node's place, against a waypoint's: sequences of nodes are straight.
 _KIN_WEIGHT = 10.0
 _MARGIN = 8.0
@@ -75,7 +76,6 @@ class _Item(Struct):
 
     layer: int
     width: float
-    weight: float
     above: list[int]
     below: list[int]
     lane: _Lane | None = None  # None for a node
@@ -91,7 +91,7 @@ def lay_out(successors: Sequence[Sequence[int]], sizes: Sizes) -> Layout:
     layers = _assign_layers(successors, back)
     loop_width = sizes.node_width + 2 * sizes.gap_x  # room for the edge of a node to itself
     items = [
-        _Item(layer, loop_width if node in successors[node] else sizes.node_width, _NODE_WEIGHT, [], [])
+        _Item(layer, loop_width if node in successors[node] else sizes.node_width, [], [])
         for node, layer in enumerate(layers)
     ]
     chains = _add_chains(successors, back, items, sizes.waypoint_width)
@@ -179,7 +179,7 @@ def _add_chains(
                 between = range(items[node].layer + 1, items[target].layer)
             chain = list(range(len(items), len(items) + len(between)))
             lane = _Lane(chain)
-            items += (_Item(layer, waypoint_width, 1.0, [], [], lane) for layer in between)
+            items += (_Item(layer, waypoint_width, [], [], lane) for layer in between)
             path = chain if edge in back else [node, *chain, target]
             for first, second in pairwise(path[::-1] if edge in back else path):
                 items[first].below.append(second)
@@ -238,15 +238,20 @@ def _count_crossings(items: Sequence[_Item], rows: Sequence[Sequence[int]]) -> i
 def _place(items: Sequence[_Item], rows: Sequence[Sequence[int]], gap: float) -> None:
     """Set the centres of all items."""
     for row in rows:
-        _place_row(items, row, gap, {index: 0.0 for index in row})
+        _place_row(items, row, gap, {index: 0.0 for index in row}, _NODE_WEIGHT)
     lanes = _collect_lanes(items, rows)
     for move in range(_N_MOVES):
-        downwards = move % 2 == 0
+        downwards, is_last = move % 2 == 0, move >= _N_MOVES - _N_LAST_MOVES
         for lane in lanes:
-            lane.goal = _find_goal(items, lane, is_last=move >= _N_MOVES - _N_LAST_MOVES)
+            lane.goal = _find_goal(items, lane, is_last=is_last)
         for row in rows if downwards else rows[::-1]:
-            wishes = {index: _find_wish(items, index, downwards=downwards) for index in row}
-            _place_row(items, row, gap, wishes)
+            wishes = {
+                index: items[index].x
+                if is_last and items[index].lane is None
+                else _find_wish(items, index, downwards=downwards)
+                for index in row
+            }
+            _place_row(items, row, gap, wishes, _FIXED_WEIGHT if is_last else _NODE_WEIGHT)
 
 
 def _collect_lanes(items: Sequence[_Item], rows: Sequence[Sequence[int]]) -> list[_Lane]:
@@ -284,7 +289,13 @@ def _find_wish(items: Sequence[_Item], index: int, *, downwards: bool) -> float:
     return total / weight if weight else item.x
 
 
-def _place_row(items: Sequence[_Item], row: Sequence[int], gap: float, wishes: Mapping[int, float]) -> None:
+def _place_row(
+    items: Sequence[_Item],
+    row: Sequence[int],
+    gap: float,
+    wishes: Mapping[int, float],
+    node_weight: float,
+) -> None:
     """Move the items of a row as near to their wishes as their order and widths allow."""
     offsets = [0.0]
     for first, second in pairwise(row):
@@ -292,7 +303,7 @@ def _place_row(items: Sequence[_Item], row: Sequence[int], gap: float, wishes: M
     # Blocks of items that touch: (weighted sum of wishes without offsets, weight, number of items).
     blocks: list[tuple[float, float, int]] = []
     for index, offset in zip(row, offsets, strict=True):
-        weight = items[index].weight
+        weight = node_weight if items[index].lane is None else 1.0
         total, count = weight * (wishes[index] - offset), 1
         while blocks and blocks[-1][0] / blocks[-1][1] > total / weight:
             before = blocks.pop()
