@@ -31,6 +31,7 @@ class CheckInputs(Struct, frozen=True):
     """All inputs, and the patterns that they were asked for by, from the folder of the baseline."""
 
     inputs: tuple[CheckInput, ...]
+    folder: Path  # of the baseline
     patterns: tuple[str, ...]
     unused: tuple[str, ...]  # globs that fit nothing
 
@@ -53,6 +54,10 @@ class CheckInputs(Struct, frozen=True):
         if any(each.name == name for each in self.inputs):
             return True
         return any(_fits(name.split("/"), pattern.split("/")) for pattern in self.patterns)
+
+    def may_have_moved(self, name: str) -> bool:
+        """Return whether an input of a baseline is gone, so that its kernels may be elsewhere."""
+        return not os.path.lexists(self.folder / name)
 
 
 def find_inputs(patterns: Sequence[str], folder: Path, baseline_folder: Path) -> CheckInputs:
@@ -79,7 +84,7 @@ def find_inputs(patterns: Sequence[str], folder: Path, baseline_folder: Path) ->
         shown = ", ".join(patterns)
         raise UsageError(f"no file fits {shown:.200}", hint="build the kernels first, or correct the inputs")
     names = (make_name(os.path.join(folder, pattern), baseline_folder) for pattern in patterns)
-    return CheckInputs(tuple(found.values()), tuple(names), tuple(unused))
+    return CheckInputs(tuple(found.values()), baseline_folder, tuple(names), tuple(unused))
 
 
 def _expand(pattern: str, folder: Path) -> list[str]:

@@ -21,12 +21,13 @@ from analyzer.checking.gate import (
     judge_removed_kernel,
 )
 from analyzer.checking.kernel_facts import make_kernel_facts
-from analyzer.checking.kernel_matching import Matching, match_kernels
+from analyzer.checking.kernel_matching import Matching, Pair, match_kernels
 from analyzer.ir.launch import Launch, LaunchTable, Timing
 from analyzer.pipeline.cached_analysis import analyze_files
+from analyzer.pipeline.entry_store import find_kernel_folder
 from analyzer.pipeline.options import Options
 from analyzer.report.analyze_schema import KernelReport, Report, WarningEntry
-from analyzer.report.baseline_schema import Baseline, BaselineKernel
+from analyzer.report.baseline_schema import Baseline, BaselineKernel, BaselineKey
 from analyzer.report.check_schema import CheckReport
 from analyzer.text.errors import InputError, UsageError
 from analyzer.text.kernel_names import list_names_for_people
@@ -54,11 +55,28 @@ class _Comparison(Struct, frozen=True, kw_only=True):
     """Kernels of the baseline beside those of the inputs."""
 
     head: Baseline  # what the new figures rest on
-    old: tuple[BaselineKernel, ...]  # of inputs that were checked
+    old: tuple[BaselineKernel, ...]  # of inputs that were checked, then of those that are gone
+    n_covered: int  # of the former
     candidates: tuple[Candidate, ...]
     matching: Matching
-    differences: tuple[str, ...]  # why no figures of the two compare; none where they do
-    moves: tuple[str, ...]  # why those of some kernels do not
+    differences: tuple[str, ...] = ()  # why no figures of the two compare; none where they do
+    moves: tuple[str, ...] = ()  # why those of some kernels do not
+
+    @property
+    def moved(self) -> frozenset[BaselineKey]:
+        """Kernels that were found again and whose input was not checked."""
+        return frozenset(self.old[before].key for before, _ in self.all_pairs if before >= self.n_covered)
+
+    @property
+    def all_pairs(self) -> tuple[Pair, ...]:
+        """Pairs that compare, then those that do not."""
+        matching = self.matching
+        return (*matching.pairs, *matching.moved_launches, *matching.moved_architectures)
+
+    @property
+    def removed(self) -> list[BaselineKernel]:
+        """Kernels of checked inputs that are gone."""
+        return [self.old[index] for index in self.matching.removed if index < self.n_covered]
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -79,6 +97,7 @@ def check(
     gpu: str | Sequence[str] | None = None,
     launch: str | Path | None = None,
     update: bool = False,
+    cache: str | Path | bool = True,
     jobs: int = 1,
 ) -> CheckReport:
     """Hold kernels to a committed baseline and to budgets.
@@ -87,6 +106,7 @@ def check(
     config: a file, or a configuration; else the nearest pyproject.toml or warplens.toml that has one.
     baseline, gpu, launch: in place of the configuration's.
     update: accept what changed, and write the baseline.
+    cache: folder of reports of kernels, True for the user's own, False for none.
     A baseline that is not there yet is written, except in continuous integration (the variable CI is set).
     Raises InputError, HardwareError or UsageError; a tripped gate is `is_clean` of the report.
     """
@@ -100,7 +120,8 @@ def check(
     if launch is not None:
         found = replace(found, launch=Path(launch))
     paths = (inputs,) if isinstance(inputs, str) else tuple(inputs)
-    return run_check(CheckRequest(config=found, inputs=paths, updates=update, jobs=jobs))
+    folder = find_kernel_folder(by_default=True) if cache is True else Path(cache) if cache else None
+    return run_check(CheckRequest(config=found, inputs=paths, updates=update, jobs=jobs, cache_folder=folder))
 
 
 def run_check(
@@ -126,7 +147,8 @@ def run_check(
     if writes:
         toolchains = _list_toolchains(report, inputs)
         is_folder = config.per_input or path.is_dir()
-        accept(path, found.head, found.new, toolchains, stored, inputs, is_folder=is_folder)
+        kept = _list_kept(stored, inputs, found)
+        accept(path, found.head, found.new, toolchains, stored, kept, is_folder=is_folder)
     return make_check_report(
         report,
         _judge(found, config, has_baseline=bool(stored)),
@@ -234,26 +256,29 @@ def _compare(
     model = config.model or _DEFAULT_MODEL
     head = make_head(report, model, config.gpus, assumed_launch=config.assumes_launch)
     candidates = tuple(_make_candidate(kernel, config, inputs) for kernel in report.kernels)
-    covered = [
-        [kernel for kernel in each.baseline.kernels if inputs.is_covered(kernel.input)] for each in stored
+    owned = [(kernel, each.baseline) for each in stored for kernel in each.baseline.kernels]
+    covered = [pair for pair in owned if inputs.is_covered(pair[0].input)]
+    gone = [
+        pair
+        for pair in owned
+        if not inputs.is_covered(pair[0].input) and inputs.may_have_moved(pair[0].input)
     ]
-    old = tuple(kernel for kernels in covered for kernel in kernels)
+    old = tuple(kernel for kernel, _ in (*covered, *gone))
     new = [candidate.facts for candidate in candidates]
     matching = match_kernels(old, new)
-    differences = dict.fromkeys(
-        reason
-        for each, kernels in zip(stored, covered, strict=True)
-        if kernels
-        for reason in list_differences(each.baseline, head)
-    )
-    return _Comparison(
+    found = _Comparison(
         head=head,
         old=old,
+        n_covered=len(covered),
         candidates=candidates,
         matching=matching,
-        differences=tuple(differences),
         moves=tuple(list_moves(old, new, matching)),
     )
+    owners = [baseline for _, baseline in (*covered, *gone)]
+    used = {id(owners[index]): owners[index] for index in range(len(covered))}
+    used |= {id(owners[before]): owners[before] for before, _ in found.all_pairs}
+    reasons = dict.fromkeys(reason for each in used.values() for reason in list_differences(each, head))
+    return replace(found, differences=tuple(reasons))
 
 
 def _make_candidate(report: KernelReport, config: CheckConfig, inputs: CheckInputs) -> Candidate:
@@ -265,10 +290,9 @@ def _make_candidate(report: KernelReport, config: CheckConfig, inputs: CheckInpu
 
 
 def _make_refusal(stored: Sequence[StoredBaseline], found: _Comparison) -> UsageError:
-    matching, new = found.matching, found.new
-    pairs = (*matching.pairs, *matching.moved_launches, *matching.moved_architectures)
+    new = found.new
     names: tuple[list[str], list[str]] = ([], [])
-    for before, after in pairs:
+    for before, after in found.all_pairs:
         names[found.old[before].code != new[after].code].append(new[after].name)
     return make_refusal([each.path for each in stored], found.reasons, *names)
 
@@ -276,18 +300,33 @@ def _make_refusal(stored: Sequence[StoredBaseline], found: _Comparison) -> Usage
 def _judge(found: _Comparison, config: CheckConfig, *, has_baseline: bool) -> list[Judgement]:
     """Return the judgement of every kernel."""
     matching, is_same_basis = found.matching, not found.differences
-    moved = (*matching.moved_launches, *matching.moved_architectures)
-    pairs = [(pair, is_same_basis) for pair in matching.pairs] + [(pair, False) for pair in moved]
     judgements = [
-        judge_known_kernel(found.candidates[after], found.old[before], is_comparable=is_comparable)
-        for (before, after), is_comparable in pairs
+        judge_known_kernel(
+            found.candidates[after],
+            found.old[before],
+            is_comparable=is_same_basis and place < len(matching.pairs),
+        )
+        for place, (before, after) in enumerate(found.all_pairs)
     ]
     new_policy = config.new_kernels if has_baseline else None
     judgements += [judge_new_kernel(found.candidates[index], new_policy) for index in matching.added]
-    judgements += [
-        judge_removed_kernel(found.old[index], config.removed_kernels) for index in matching.removed
-    ]
+    judgements += [judge_removed_kernel(kernel, config.removed_kernels) for kernel in found.removed]
     return judgements
+
+
+def _list_kept(
+    stored: Sequence[StoredBaseline], inputs: CheckInputs, found: _Comparison
+) -> list[list[BaselineKernel]]:
+    """Return, for each stored baseline, its kernels of inputs that were not checked, nor found elsewhere."""
+    moved = found.moved
+    return [
+        [
+            kernel
+            for kernel in each.baseline.kernels
+            if not inputs.is_covered(kernel.input) and kernel.key not in moved
+        ]
+        for each in stored
+    ]
 
 
 def _list_toolchains(report: Report, inputs: CheckInputs) -> dict[str, tuple[str, ...]]:
@@ -311,7 +350,8 @@ def _list_notes(
 ) -> Iterator[str]:
     """Yield what a reader of the report should know."""
     if is_new:
-        yield f"a new baseline of {len(report.kernels):,} kernels: commit {config.baseline_path}"
+        kernels = f"{len(report.kernels):,} kernel{'s' if len(report.kernels) > 1 else ''}"
+        yield f"a new baseline of {kernels}: commit {config.baseline_path}"
     elif config.holds_baseline and not stored:
         yield f"there is no baseline {config.baseline_path}: budgets alone were held"
     for reason in found.reasons:
@@ -321,14 +361,7 @@ def _list_notes(
         if name in before and before[name] != tools:
             then, now = (", ".join(each) or "?" for each in (before[name], tools))
             yield f"{name}: made by {now}, of the baseline by {then}"
-    kept = sorted(
-        {
-            kernel.input
-            for each in stored
-            for kernel in each.baseline.kernels
-            if not inputs.is_covered(kernel.input)
-        }
-    )
+    kept = sorted({kernel.input for kernels in _list_kept(stored, inputs, found) for kernel in kernels})
     if kept:
         yield f"of the baseline not checked: {list_names_for_people(kept, 3)}"
     if config.assumes_launch and config.launch is None:

@@ -99,6 +99,22 @@ def find_config(path: Path | None = None, folder: Path | None = None) -> CheckCo
     return CheckConfig()
 
 
+def read_limits(values: Mapping[str, object]) -> Limits:
+    """Return limits by the keys of the configuration, such as `{"cycles": "2%", "max_registers": 168}`.
+
+    Raises UsageError.
+    """
+    reader = _ConfigReader(Path(), TomlPlaces("", "", {}, {}))
+    plain = {
+        key: [*value] if isinstance(value, tuple | set | frozenset) else value
+        for key, value in values.items()
+    }
+    try:
+        return reader.read_limits(plain, (), ())
+    except UsageError as error:
+        raise UsageError(str(error), hint=error.diagnostic.hint) from None
+
+
 def _read_config(path: Path, *, is_named: bool) -> CheckConfig | None:
     """Return the configuration in a file; None for a file that was not named and has no such table."""
     try:
@@ -176,7 +192,7 @@ class _ConfigReader:
             "kernels": self._read_kernels,
         }
         values = {key: read(fields[key], (*where, key)) for key, read in readers.items() if key in fields}
-        common = self._read_limits(fields, where, tuple(readers))
+        common = self.read_limits(fields, where, tuple(readers))
         baseline = values.pop("baseline", None)
         entries = values.pop("kernels", ())
         renamed = {"assume_launch": "assumes_launch"}
@@ -197,7 +213,7 @@ class _ConfigReader:
             raise self._fail(path, "must be a table")
         return value
 
-    def _read_limits(self, fields: Mapping[str, object], where: TomlPath, others: tuple[str, ...]) -> Limits:
+    def read_limits(self, fields: Mapping[str, object], where: TomlPath, others: tuple[str, ...]) -> Limits:
         """Return the limits among the keys of a table; one that is no limit and not among `others` fails."""
         thresholds: dict[str, Threshold | None] = {}
         budgets: dict[tuple[str, BudgetSide], Budget | None] = {}
@@ -231,7 +247,7 @@ class _ConfigReader:
                     hint='write match = "GLOB" of kernel names',
                 )
             glob = self._read_text(fields["match"], (*path, "match"))
-            entries.append(LimitEntry(glob, self._read_limits(fields, path, ("match",))))
+            entries.append(LimitEntry(glob, self.read_limits(fields, path, ("match",))))
         return tuple(entries)
 
     def _read_threshold(self, value: object, path: TomlPath) -> Threshold | None:

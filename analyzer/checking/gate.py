@@ -13,6 +13,7 @@ from msgspec import UNSET, Struct
 from analyzer.checking.change_evidence import list_evidence
 from analyzer.checking.limits import Limits
 from analyzer.comparison.kernel_metrics import METRICS, Metric, Preference
+from analyzer.comparison.normal_names import list_name_forms
 from analyzer.report.analyze_schema import KernelReport, WarningEntry
 from analyzer.report.baseline_schema import Amount, BaselineKernel
 from analyzer.report.check_schema import CheckedKernel, CheckedMetric, Level, Outcome, Violation
@@ -91,7 +92,7 @@ def judge_known_kernel(candidate: Candidate, old: BaselineKernel, *, is_comparab
     judge.judge_changes(is_equal=is_equal)
     judge.judge_budgets()
     status = KernelStatus.SAME if is_equal else KernelStatus.CHANGED
-    if old.name != new.name:
+    if list_name_forms(old.name)[0] != list_name_forms(new.name)[0]:
         status = KernelStatus.RENAMED
     return judge.finish(status, judge.find_worst_outcome())
 
@@ -128,7 +129,7 @@ def shorten_name(name: str) -> str:
 
 def _make_fingerprint(kernel: BaselineKernel, rule: str, gpu: str) -> str:
     """Return a hash that stays while a violation does: no figures, no lines, no paths of files."""
-    parts = (kernel.name, kernel.architecture, kernel.launch_digest, rule, gpu)
+    parts = (list_name_forms(kernel.name)[0], kernel.architecture, kernel.launch_digest, rule, gpu)
     text = "\0".join(parts).encode("utf-8", "surrogatepass")
     return hashlib.sha256(text).hexdigest()[:_FINGERPRINT_DIGITS]
 

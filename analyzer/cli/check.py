@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog=make_examples(
-        "warplens check traces/triton/sm_90/matmul.sass -g h100 --launch docs/launch.json",
         "warplens check --update traces/triton/sm_90/matmul.sass -g h100 --launch docs/launch.json",
+        "warplens check traces/triton/sm_90/matmul.sass -g h100 --launch docs/launch.json",
     )
 )
 @click.argument("files", nargs=-1, metavar="[FILE...]", shell_complete=complete_files)

@@ -12,7 +12,8 @@ What is looked at, in this order:
    time does not follow, too: it is hidden in this launch, and need not be in another one.
 5. Busy cycles (those beside the overhead of the launch) beyond `HIDDEN_LARGE`, where that overhead hides
    them: significant with a counter or a second model that explains them.
-6. Other counters that moved by as much while the time did not: unclear.
+6. Instructions that moved by `OTHER_WORK_LARGE` in a launch that was assumed, or CTAs per SM by
+   `OCCUPANCY_LARGE`, while the time did not: unclear.
 7. Else benign: other code that does the same work in the same time.
 """
 
@@ -31,6 +32,8 @@ CYCLES_LARGE = 0.10
 # Work that explains a change of time, and work that matters by itself.
 WORK_MOVED = 0.05
 WORK_LARGE = 0.25
+# Work that other work hides as a rule, such as index arithmetic in a kernel that DRAM bounds.
+OTHER_WORK_LARGE = 0.5
 # CTAs that an SM holds: one of five or fewer.
 OCCUPANCY_LARGE = 0.19
 # Where work takes no larger share of the cycles, the overhead of the launch may hide how it moved.
@@ -59,12 +62,15 @@ def judge_change(
     changes: Sequence[MetricChange],
     figures: Mapping[str, tuple[float, float]],
     doubts: Sequence[str],
+    *,
+    is_launch_assumed: bool,
 ) -> Judgement:
     """Return the verdict on a changed kernel.
 
     predictions: of both sides, by GPU; second_look: relative change of busy cycles by another model, by GPU.
     changes: figures that differ; figures: those of both sides that do not depend on a GPU, by name.
     doubts: why the basis is weak; empty where it is good.
+    is_launch_assumed: nobody gave it, so that what hides a change of work may be the launch.
     """
     work = _list_work(changes, figures, _MEMORY_WORK)
     other = _list_work(changes, figures, _OTHER_WORK)
@@ -83,7 +89,7 @@ def judge_change(
         hidden = tuple(each.describe_hidden() for each in moves if each.is_hidden)
         return Judgement(Verdict.SIGNIFICANT, (*hidden, *told))
     unmatched = [
-        *(each.text for each in (*work, *other) if each.size >= WORK_LARGE),
+        *(each.text for each in other if is_launch_assumed and each.size >= OTHER_WORK_LARGE),
         *(_describe_occupancy(each) for each in occupancy if _measure_occupancy(each) >= OCCUPANCY_LARGE),
     ]
     if unmatched:

@@ -24,6 +24,7 @@ from analyzer.comparison.work_changes import (
     list_loop_changes,
     list_wait_changes,
 )
+from analyzer.ir.launch import NOBODY_GAVE
 from analyzer.report.analyze_schema import AdviceEntry, KernelReport, PredictionEntry
 from analyzer.report.diff_schema import (
     AlignedLine,
@@ -66,7 +67,15 @@ def compare_reports(
     predictions, changes = _list_gpu_changes(old, new), list_metric_changes(old, new)
     doubts = tuple(_list_doubts(old, new, fingerprints))
     figures = _pair_figures(old, new)
-    judgement = judge_change(predictions, _look_again(old, new), changes, figures, doubts)
+    assumptions = _list_assumptions(old, new)
+    judgement = judge_change(
+        predictions,
+        _look_again(old, new),
+        changes,
+        figures,
+        doubts,
+        is_launch_assumed=any(NOBODY_GAVE in each for each in assumptions),
+    )
     loops, findings = list_loop_changes(old, new, alignment), _list_finding_changes(old, new)
     code = compare_code(alignment)
     evidence = [
@@ -78,9 +87,9 @@ def compare_reports(
         *_describe_accesses(old, new, alignment),
         *_describe_waits(alignment, predictions),
         *_describe_loops(loops, predictions),
-        *_describe_lines(old, new, predictions),
+        *_describe_lines(alignment, predictions),
         *(f"{each.side}: {each.finding}" for each in findings if each.gain_share >= _MIN_FINDING_SHARE),
-        *describe_code(code),
+        *(describe_code(code) if old.listing and new.listing else ()),
         *_describe_resources(changes),
         *notes,
     ]
@@ -103,8 +112,8 @@ def compare_reports(
         changes=changes,
         findings=findings,
         loops=loops,
-        instructions_changed=code.n_changed_lines,
-        assumptions=_list_assumptions(old, new),
+        instructions_changed=code.n_changed_lines if old.listing and new.listing else 0,
+        assumptions=assumptions,
         listing=make_aligned_lines(alignment) if with_listing else (),
     )
 
@@ -335,9 +344,9 @@ def _describe_unrolling(loop: LoopChange) -> str:
     return f", {'unrolled' if loop.old_trips > loop.new_trips else 'rolled up'} by {factor:.0f}"
 
 
-def _describe_lines(old: KernelReport, new: KernelReport, predictions: Sequence[GpuChange]) -> Iterator[str]:
+def _describe_lines(alignment: Alignment, predictions: Sequence[GpuChange]) -> Iterator[str]:
     cycles = max((each.old_cycles for each in predictions), default=0.0)
-    for each in list_line_changes(old, new)[:_MAX_PLACES]:
+    for each in list_line_changes(alignment)[:_MAX_PLACES]:
         change = each.new_cycles - each.old_cycles
         if cycles and abs(change) >= max(CYCLES_NOISE, _MIN_TOLD_SHARE) * cycles:
             yield (

@@ -1,6 +1,6 @@
 """What the launch of a kernel does on both sides: memory accesses, loops, waits and cycles by source line."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -236,31 +236,39 @@ def _parse_control(text: str) -> tuple[tuple[int, ...], int | None, int | None]:
     return waits, read, write
 
 
-def list_line_changes(old: KernelReport, new: KernelReport) -> list[LineChange]:
-    """Return the source lines whose cycles changed, the largest change first; none without line tables."""
-    old_lines, new_lines = _sum_by_line(old.listing), _sum_by_line(new.listing)
-    changes = []
-    for source in sorted({*old_lines, *new_lines}):
-        before, after = old_lines.get(source, {}), new_lines.get(source, {})
-        shifts = {stall: after.get(stall, 0.0) - before.get(stall, 0.0) for stall in {*before, *after}}
-        stall = max(sorted(shifts), key=lambda each: abs(shifts[each]), default="")
-        changes.append(
-            LineChange(
-                source=source,
-                old_cycles=sum(before.values()),
-                new_cycles=sum(after.values()),
-                stall=stall,
-                stall_change=shifts.get(stall, 0.0),
-            )
-        )
+def list_line_changes(alignment: Alignment) -> list[LineChange]:
+    """Return the source lines whose cycles changed, the largest change first; none without line tables.
+
+    Lines are those of the new side: cycles of an old instruction go to the line of its partner, so that
+    lines that only moved do not show. Without a partner they stay at the old line.
+    """
+    moved = {a: alignment.new[b].source for a, b in alignment.list_matched()}
+    old_lines = _sum_by_line((moved.get(row, entry.source), entry) for row, entry in enumerate(alignment.old))
+    new_lines = _sum_by_line((entry.source, entry) for entry in alignment.new)
+    changes = [
+        _make_line_change(source, old_lines.get(source, {}), new_lines.get(source, {}))
+        for source in sorted({*old_lines, *new_lines})
+    ]
     return sorted(changes, key=lambda each: (-abs(each.new_cycles - each.old_cycles), each.source))
 
 
-def _sum_by_line(listing: Sequence[ListingEntry]) -> dict[str, dict[str, float]]:
+def _make_line_change(source: str, before: Mapping[str, float], after: Mapping[str, float]) -> LineChange:
+    shifts = {stall: after.get(stall, 0.0) - before.get(stall, 0.0) for stall in {*before, *after}}
+    stall = max(sorted(shifts), key=lambda each: abs(shifts[each]), default="")
+    return LineChange(
+        source=source,
+        old_cycles=sum(before.values()),
+        new_cycles=sum(after.values()),
+        stall=stall,
+        stall_change=shifts.get(stall, 0.0),
+    )
+
+
+def _sum_by_line(entries: Iterable[tuple[str, ListingEntry]]) -> dict[str, dict[str, float]]:
     lines: dict[str, dict[str, float]] = {}
-    for entry in listing:
-        if entry.source:
-            stack = lines.setdefault(entry.source, {})
+    for source, entry in entries:
+        if source:
+            stack = lines.setdefault(source, {})
             for stall, cycles in entry.cpi_stack.items():
                 stack[stall] = stack.get(stall, 0.0) + cycles
     return lines

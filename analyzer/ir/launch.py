@@ -19,6 +19,7 @@ MAX_BLOCK_DIMS = (1024, 1024, 64)
 MAX_BLOCK_THREADS = 1024
 MAX_CLUSTER_CTAS = 16
 MAX_CLOCK_MHZ = 10_000
+NOBODY_GAVE = "nobody gave"  # how a sentence on what was assumed of a launch begins
 
 
 class Timing(StrEnum):

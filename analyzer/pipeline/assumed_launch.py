@@ -8,29 +8,44 @@ given is assumed by rules that depend on little, so that two versions of a kerne
 - each integer parameter of 4 bytes is 65,536 (larger than a block, smaller than a grid of threads, and
   aligned), each one of 8 bytes a pointer, as everywhere; a parameter that metadata call a float is 1.
 
+Kernels without loops do little work, which the overhead of a launch of that size would hide. Two versions
+that both have none are compared with 16 times the CTAs; in one dimension, the integers are the threads.
+
 The counts that follow are exact for this launch. Whether it is a usual one, only the user knows: the report
 says what was assumed.
 """
 
 from collections.abc import Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.execution.binding.argument_targets import resolve_targets
 from analyzer.execution.binding.parameter_layout import find_parameter_layout
 from analyzer.execution.sampling.launch_preparation import check_arguments
 from analyzer.hardware.gpu_database import load_arch
-from analyzer.ir.launch import MAX_CLUSTER_CTAS, Argument, ArgumentValue, Dim3, Launch
+from analyzer.ir.launch import MAX_CLUSTER_CTAS, NOBODY_GAVE, Argument, ArgumentValue, Dim3, Launch
 from analyzer.ir.module import Kernel, Parameter
 from analyzer.ir.scheduling import WARP_SIZE
+from analyzer.pipeline.loaded_program import LoadedKernel
 from analyzer.text.errors import HardwareError, UsageError
 
 ASSUMED_INTEGER = 65_536
 ASSUMED_FLOAT = 1.0
 ASSUMED_THREADS = 256
-_GRIDS = {1: Dim3(1024), 2: Dim3(32, 32), 3: Dim3(16, 8, 8)}
+_GRIDS = (Dim3(1024), Dim3(32, 32), Dim3(16, 8, 8))  # by axes that the code reads
+_LARGE_GRIDS = (Dim3(16384), Dim3(128, 128), Dim3(32, 32, 16))
 _WORD_BYTES = 4
+_Launches = tuple[Launch, Launch]
 _FLOAT_TYPES = ("fp", "bf", "f")  # of Triton
+
+
+class _Rule(Struct, frozen=True, kw_only=True):
+    """What is assumed where nothing is given."""
+
+    grid: Dim3
+    block: Dim3
+    integer: int = ASSUMED_INTEGER
 
 
 def assume_launch(kernel: Kernel, launch: Launch) -> Launch:
@@ -39,21 +54,55 @@ def assume_launch(kernel: Kernel, launch: Launch) -> Launch:
     A kernel whose architecture is not known is left as it is. Given arguments that do not fit stay, and raise
     their error where the launch is executed.
     """
+    return _complete(kernel, launch, _choose_rule(kernel, launch, has_loops=True))
+
+
+def assume_pair_launches(old: LoadedKernel, new: LoadedKernel, launches: tuple[Launch, Launch]) -> _Launches:
+    """Return the launches of two versions of a kernel with all that they leave open assumed alike."""
+    has_loops = bool(old.loops.loops or new.loops.loops)
+    rule = _choose_rule(old.kernel, launches[0], has_loops=has_loops)
+    return _complete(old.kernel, launches[0], rule), _complete(new.kernel, launches[1], rule)
+
+
+def _choose_rule(kernel: Kernel, launch: Launch, *, has_loops: bool) -> _Rule:
     texts = _list_texts(kernel)
+    block = launch.block or _assume_block(kernel, texts)
+    n_axes = 3 if _reads(texts, "SR_CTAID.Z") else 2 if _reads(texts, "SR_CTAID.Y") else 1
+    if has_loops:
+        return _Rule(grid=_GRIDS[n_axes - 1], block=block)
+    grid = _LARGE_GRIDS[n_axes - 1]
+    integer = grid.count * block.count if n_axes == 1 and launch.grid is None else ASSUMED_INTEGER
+    return _Rule(grid=grid, block=block, integer=integer)
+
+
+def _complete(kernel: Kernel, launch: Launch, rule: _Rule) -> Launch:
     notes = []
-    if launch.block is None:
-        launch = replace(launch, block=_assume_block(kernel, texts))
-        notes.append(f"block {launch.block}")
+    completed = launch
     if launch.grid is None:
-        launch = replace(launch, grid=_assume_grid(kernel, launch, texts))
-        notes.insert(0, f"grid {launch.grid}")
-    completed, n_added = _assume_arguments(kernel, launch)
+        completed = replace(completed, grid=_fit_clusters(rule.grid, launch.cluster or kernel.cluster))
+        notes.append(f"grid {completed.grid}")
+    if launch.block is None:
+        completed = replace(completed, block=rule.block)
+        notes.append(f"block {rule.block}")
+    completed, n_added = _assume_arguments(kernel, completed, rule.integer)
     if n_added:
-        notes.append(f"{n_added} integer argument{'s' if n_added > 1 else ''} {ASSUMED_INTEGER:,}")
+        notes.append(f"{n_added} integer argument{'s' if n_added > 1 else ''} {rule.integer:,}")
     if not notes:
         return launch
-    note = f"nobody gave {', '.join(notes)}: assumed, the same for both sides"
+    note = f"{NOBODY_GAVE} {', '.join(notes)}: assumed, the same for both sides"
     return replace(completed, assumptions=(*launch.assumptions, note))
+
+
+def _reads(texts: Sequence[str], register: str) -> bool:
+    return any(register in text for text in texts)
+
+
+def _fit_clusters(grid: Dim3, cluster: Dim3 | None) -> Dim3:
+    """Return a grid that clusters divide."""
+    if cluster is None or max(cluster.sizes) > MAX_CLUSTER_CTAS:
+        return grid
+    pairs = zip(grid.sizes, cluster.sizes, strict=True)
+    return Dim3(*(-(-size // part) * part for size, part in pairs))
 
 
 def _list_texts(kernel: Kernel) -> list[str]:
@@ -63,23 +112,11 @@ def _list_texts(kernel: Kernel) -> list[str]:
 
 def _assume_block(kernel: Kernel, texts: Sequence[str]) -> Dim3:
     threads = kernel.resources.block_threads or ASSUMED_THREADS
-    is_plane = any("SR_TID.Y" in text for text in texts) and threads % WARP_SIZE == 0
+    is_plane = _reads(texts, "SR_TID.Y") and threads % WARP_SIZE == 0
     return Dim3(WARP_SIZE, threads // WARP_SIZE) if is_plane else Dim3(threads)
 
 
-def _assume_grid(kernel: Kernel, launch: Launch, texts: Sequence[str]) -> Dim3:
-    if any("SR_CTAID.Z" in text for text in texts):
-        n_axes = 3
-    else:
-        n_axes = 2 if any("SR_CTAID.Y" in text for text in texts) else 1
-    cluster = launch.cluster or kernel.cluster or Dim3(1)
-    if max(cluster.sizes) > MAX_CLUSTER_CTAS:
-        return _GRIDS[n_axes]
-    pairs = zip(_GRIDS[n_axes].sizes, cluster.sizes, strict=True)
-    return Dim3(*(-(-size // part) * part for size, part in pairs))
-
-
-def _assume_arguments(kernel: Kernel, launch: Launch) -> tuple[Launch, int]:
+def _assume_arguments(kernel: Kernel, launch: Launch, integer: int) -> tuple[Launch, int]:
     """Return the launch with the scalars that nobody gave, and how many integers these are."""
     try:
         arch = load_arch(kernel.arch)
@@ -93,17 +130,17 @@ def _assume_arguments(kernel: Kernel, launch: Launch) -> tuple[Launch, int]:
     added = [
         Argument(each.ordinal, value)
         for each in parameters
-        if each.ordinal not in given and (value := _assume_value(each)) is not None
+        if each.ordinal not in given and (value := _assume_value(each, integer)) is not None
     ]
     whole = replace(launch, arguments=(*launch.arguments, *added))
     try:
         check_arguments(kernel, whole)
     except UsageError:  # such as a place behind an argument that was folded into the code
         return launch, 0
-    return whole, sum(argument.value == ASSUMED_INTEGER for argument in added)
+    return whole, sum(argument.value == integer for argument in added)
 
 
-def _assume_value(parameter: Parameter) -> ArgumentValue | None:
+def _assume_value(parameter: Parameter, integer: int) -> ArgumentValue | None:
     if parameter.is_hidden or parameter.is_pointer or parameter.size_bytes != _WORD_BYTES:
         return None
-    return ASSUMED_FLOAT if parameter.type_name.startswith(_FLOAT_TYPES) else ASSUMED_INTEGER
+    return ASSUMED_FLOAT if parameter.type_name.startswith(_FLOAT_TYPES) else integer

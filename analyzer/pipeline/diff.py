@@ -20,10 +20,17 @@ from analyzer.ir.launch import Dim3, LaunchTable
 from analyzer.ir.launch import Launch as CheckedLaunch
 from analyzer.ir.module import Kernel
 from analyzer.pipeline.analysis import with_launch
-from analyzer.pipeline.diff_inputs import DiffInput, SideKernel, has_equal_code, load_diff_input
+from analyzer.pipeline.assumed_launch import assume_pair_launches
+from analyzer.pipeline.diff_inputs import (
+    DiffInput,
+    SideKernel,
+    has_equal_code,
+    is_equal_code,
+    load_diff_input,
+)
 from analyzer.pipeline.kernel_analyzer import find_launches
 from analyzer.pipeline.kernel_tasks import KernelTask, KernelTaskRunner
-from analyzer.pipeline.loaded_program import Program, load_for_gpus
+from analyzer.pipeline.loaded_program import LoadedKernel, Program, load_for_gpus
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.python_launch import Launch
 from analyzer.pipeline.report_assembly import assign_gpus, find_unused_launches, make_no_kernel_error
@@ -125,8 +132,9 @@ class _Comparison:
             options,
             listing=True,
             advice=True,
-            models=options.models or _MODELS,
+            models=options.models or _find_stored_models(old, new) or _MODELS,
             assumes_launch=not has_report,
+            shares_steps=False,
             explain=False,
         )
         self.notes: list[str] = []
@@ -202,6 +210,9 @@ class _Comparison:
         for pair, (olds, news) in zip(pairs, reports, strict=True):
             notes = tuple(self._describe_pair(pair, len(olds), len(news)))
             for old, new in zip(olds, news, strict=False):
+                if _is_stored_on_one_side(pair) and is_equal_code(old, new):
+                    yield _make_equal_entry(pair)
+                    continue
                 yield compare_reports(
                     old,
                     new,
@@ -274,7 +285,7 @@ class _Comparison:
         if old.loaded is not None and new.loaded is not None:
             if old.loaded.traces or new.loaded.traces:
                 return (), ()
-            return (), _share_dimensions(old.loaded.kernel, new.loaded.kernel, self.options)
+            return _assume_alike(old.loaded, new.loaded, self.options)
         stored = new if old.loaded is not None else old
         launches = tuple(_make_stored_launch(report) for report in stored.reports)
         return (launches, ()) if old.loaded is not None else ((), launches)
@@ -323,24 +334,24 @@ class _Comparison:
             yield from make_unused_launch_warnings(find_unused_launches(facts, self.options))
 
 
-def _share_dimensions(old: Kernel, new: Kernel, options: Options) -> tuple[CheckedLaunch, ...]:
-    """Return the new side's launches with the grid and block that were assumed for the old side.
+def _find_stored_models(*sides: DiffInput) -> tuple[str, ...]:
+    """Return the models of a stored report, by which the other side is predicted too."""
+    reports = [report for side in sides if side.report is not None for report in side.report.kernels]
+    return tuple(dict.fromkeys(each.model for report in reports for each in report.predictions))
 
-    Empty where nothing was assumed on both sides, or the same.
-    """
-    given = find_launches(new, replace(options, assumes_launch=False))
-    before, after = find_launches(old, options), find_launches(new, options)
-    if len(before) != len(after):
-        return ()
-    shared = tuple(
-        replace(
-            new_launch,
-            grid=own.grid or old_launch.grid or new_launch.grid,
-            block=own.block or old_launch.block or new_launch.block,
-        )
-        for own, old_launch, new_launch in zip(given, before, after, strict=True)
-    )
-    return () if shared == after else shared
+
+def _is_stored_on_one_side(pair: _Pair) -> bool:
+    return pair.old is not None and pair.new is not None and bool(pair.old.reports) != bool(pair.new.reports)
+
+
+def _assume_alike(
+    old: LoadedKernel, new: LoadedKernel, options: Options
+) -> tuple[tuple[CheckedLaunch, ...], tuple[CheckedLaunch, ...]]:
+    """Return the launches of both sides, with what is left open assumed alike."""
+    given = replace(options, assumes_launch=False)
+    launches = zip(find_launches(old.kernel, given), find_launches(new.kernel, given), strict=False)
+    pairs = [assume_pair_launches(old, new, pair) for pair in launches]
+    return tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
 
 
 def _make_stored_launch(report: KernelReport) -> CheckedLaunch:

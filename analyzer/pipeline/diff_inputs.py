@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from analyzer.comparison.alignment import find_opcode_name
 from analyzer.comparison.code_identity import digest_code, digest_instructions
@@ -45,9 +45,10 @@ class SideKernel(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def digest(self) -> str:
         """Digest of code and resources; "" for a report without a listing."""
-        return (
-            digest_reported_code(self.reports[0]) if self.loaded is None else digest_code(self.loaded.kernel)
-        )
+        if self.loaded is not None:
+            return digest_code(self.loaded.kernel)
+        identity = self.reports[0].identity
+        return digest_reported_code(self.reports[0]) if identity is UNSET else identity.code
 
     def make_compared(self) -> ComparedKernel:
         """Return what matching looks at."""
@@ -185,10 +186,12 @@ def has_equal_code(old: SideKernel, new: SideKernel) -> bool:
     """
     if old.loaded is None and new.loaded is None:
         return _has_equal_reports(old.reports, new.reports)
-    if old.loaded is None or new.loaded is None or old.loaded.traces or new.loaded.traces:
+    if any(side.loaded is not None and side.loaded.traces for side in (old, new)):
         return False
     if old.digest == new.digest:
         return True
+    if old.loaded is None or new.loaded is None:
+        return False
     a, b = old.loaded.kernel, new.loaded.kernel
     return (
         a.arch == b.arch
@@ -214,6 +217,11 @@ def _agrees(old: KernelResources, new: KernelResources) -> bool:
     return all(a == b for a, b in pairs if a is not None and b is not None)
 
 
+def is_equal_code(old: KernelReport, new: KernelReport) -> bool:
+    """Return whether the listings of two reports are of equal code; False where one has no listing."""
+    return bool(old.listing) and digest_reported_code(old) == digest_reported_code(new)
+
+
 def _has_equal_reports(old: Sequence[KernelReport], new: Sequence[KernelReport]) -> bool:
     """Return whether stored reports are equal in all that is no name, line or place."""
     return len(old) == len(new) and all(map(_is_equal_report, old, new))
@@ -221,10 +229,8 @@ def _has_equal_reports(old: Sequence[KernelReport], new: Sequence[KernelReport])
 
 def _is_equal_report(old: KernelReport, new: KernelReport) -> bool:
     if old.listing and new.listing:
-        return digest_reported_code(old) == digest_reported_code(new) and old.launch == new.launch
-    if old.listing or new.listing:
-        return False
-    return _strip(old) == _strip(new)
+        return is_equal_code(old, new) and old.launch == new.launch
+    return not old.listing and not new.listing and _strip(old) == _strip(new)
 
 
 def _strip(report: KernelReport) -> dict[str, object]:

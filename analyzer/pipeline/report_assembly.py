@@ -120,6 +120,7 @@ def choose_kernel_facts(inputs: Sequence[InputFacts], patterns: Sequence[str]) -
 
 
 def make_no_kernel_error(pattern: str, known: Sequence[str]) -> UsageError:
+    """Return the error of a name that fits none of the known ones, with the nearest of them."""
     near = find_nearest_names(known, pattern)
     hint = f"the input has: {list_names_for_people(sorted(known))}"
     if near:

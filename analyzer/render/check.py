@@ -196,7 +196,7 @@ def _format_totals(report: CheckReport) -> str:
     if totals.passed or not parts:
         parts.append(f"{totals.passed:,} passed")
     if report.updated:
-        parts[-1] += f"      accepted: {report.baseline}"
+        parts[-1] += f"      written: {report.baseline}"
     elif report.accept:
         parts[-1] += f"      accept: {report.accept}"
     return ", ".join(parts)

@@ -13,6 +13,7 @@ from textwrap import wrap
 from rich.console import Console
 from rich.text import Text
 
+from analyzer.ir.launch import NOBODY_GAVE
 from analyzer.render.number_format import format_count
 from analyzer.render.tables import shorten_middle
 from analyzer.report.analyze_schema import ListingEntry
@@ -104,7 +105,7 @@ def _describe_predictions(report: DiffReport) -> Iterator[str]:
     if gpus:
         yield f"predicted on {', '.join(gpus)}"
     assumed = [
-        each for each in report.kernels if any(text.startswith("nobody gave ") for text in each.assumptions)
+        each for each in report.kernels if any(text.startswith(NOBODY_GAVE) for text in each.assumptions)
     ]
     if assumed:
         yield "launches that nobody gave are assumed, the same for both sides (--grid, --block, --arg)"

@@ -22,7 +22,7 @@ def render_github(report: FindingsReport) -> str:
         level: [_format_problem(problem) for problem in problems if problem.level is level] for level in Level
     }
     commands[Level.NOTE] += [
-        _format_command("notice", warning.message, shorten_path(warning.path), warning.line, warning.code)
+        format_command("notice", warning.message, shorten_path(warning.path), warning.line, warning.code)
         for warning in report.warnings
     ]
     lines = [line for level in Level for line in _limit_commands(level, commands[level])]
@@ -38,7 +38,7 @@ def _limit_commands(level: Level, commands: list[str]) -> list[str]:
     shown = commands[: MAX_ANNOTATIONS - 1]
     what = "problem" if level is Level.ERROR else level.value
     message = f"{len(commands) - len(shown):,} more of level {what}: see the log of this step, or the summary"
-    return [*shown, _format_command(_COMMANDS[level], message, "", None, "warplens")]
+    return [*shown, format_command(_COMMANDS[level], message, "", None, "warplens")]
 
 
 def _find_left_out(level: Level, problems: tuple[Problem, ...], commands: list[str]) -> Iterator[Problem]:
@@ -49,12 +49,13 @@ def _find_left_out(level: Level, problems: tuple[Problem, ...], commands: list[s
 
 
 def _format_problem(problem: Problem) -> str:
-    return _format_command(
+    return format_command(
         _COMMANDS[problem.level], problem.message, problem.path, problem.line, f"warplens {problem.rule}"
     )
 
 
-def _format_command(command: str, message: str, path: str, line: int | None, title: str) -> str:
+def format_command(command: str, message: str, path: str, line: int | None, title: str) -> str:
+    """Return the command of one annotation: error, warning or notice; without a place for an empty path."""
     properties = {"file": path, "line": "" if line is None or not path else str(line), "title": title}
     given = ",".join(f"{key}={_escape_property(value)}" for key, value in properties.items() if value)
     return f"::{command} {given}::{_escape_message(message)}"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 MAX_CHARS = 65_000  # GitHub takes comments of less than 65,536
-_MARKUP = re.compile(r"""[\\`*_{}\[\]<>()#+!|~&"'$:@^=]""")
+_MARKUP = re.compile(r"[\\`*_{}\[\]<>#+!|~&$:@=]")
 _LINK = re.compile(r"www\.", re.IGNORECASE)  # GitHub makes a link of what begins so
 _SPACE = "&#8203;"
 _MAX_NAME_CHARS = 120

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 Amount = int | float  # an integer stays one, so that a file read and written again is the same
+BaselineKey = tuple[str, str, str, str, str, str]
 BASELINE_SCHEMA: Literal["warplens/baseline/1"] = "warplens/baseline/1"
 
 
@@ -47,7 +48,7 @@ class BaselineKernel(Struct, frozen=True, kw_only=True):
     gpus: Mapping[str, BaselinePrediction]
 
     @property
-    def key(self) -> tuple[str, str, str, str, str, str]:
+    def key(self) -> BaselineKey:
         """What no two kernels of a baseline share; they are sorted by it."""
         return (self.input, self.name, self.architecture, self.launch_digest, self.launch, self.code)
 

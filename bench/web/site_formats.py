@@ -1,7 +1,9 @@
-"""The reference of the JSON formats: the fields of each report, and the schemas at their published addresses."""
+"""The reference of the JSON formats: the fields of each report, and the schemas at their addresses."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from site_markdown import make_cell
 
 from analyzer.render.json import format_schema, make_json_schema, make_schema_file_name
 from analyzer.report.report_reader import REPORT_TYPES
@@ -10,9 +12,9 @@ _FOLDER = "reference/formats"
 _HEAD = """\
 # JSON formats
 
-Every command that reports takes `--format json`. The first key, `schema`, names the format and its version. Fields may
-be added to a version; none is renamed or removed. Each format is published as a JSON Schema (2020-12), which lies in
-`hwdb/schema/` of the repository, too.
+Every command that reports takes `--format json`. The first key, `schema`, names the format and its version.
+Fields may be added to a version; none is renamed or removed. Each format is published as a JSON Schema
+(2020-12), which lies in `hwdb/schema/` of the repository, too.
 
 | `schema` | what it holds | JSON Schema |
 |---|---|---|
@@ -40,7 +42,7 @@ def make_format_pages() -> Iterator[tuple[str, str]]:
         definitions: Mapping[str, Any] = make_json_schema(schema)["$defs"]
         root = REPORT_TYPES[schema].__name__
         about = definitions[root].get("description", "")
-        rows.append(f"| [`{schema}`]({page}.md) | {_make_cell(about)} | [{file}](../../schema/{file}) |\n")
+        rows.append(f"| [`{schema}`]({page}.md) | {make_cell(about)} | [{file}](../../schema/{file}) |\n")
         sections = (_make_section(name, definitions[name]) for name in _sort_names(root, definitions))
         yield f"{_FOLDER}/{page}.md", f"# {schema}\n\n" + "\n".join(sections)
     yield f"{_FOLDER}/index.md", _HEAD + "".join(rows)
@@ -57,7 +59,7 @@ def _make_section(name: str, definition: Mapping[str, Any]) -> str:
     if properties:
         lines += ["| key | type | meaning |", "|---|---|---|"]
         lines += [
-            f"| `{key}` | {_name_type(of)} | {_make_cell(_describe(of))} |" for key, of in properties.items()
+            f"| `{key}` | {_name_type(of)} | {make_cell(_describe(of))} |" for key, of in properties.items()
         ]
     elif "enum" in definition:
         lines.append("One of " + ", ".join(f"`{value}`" for value in definition["enum"]) + ".")
@@ -89,7 +91,3 @@ def _name_type(of: Mapping[str, Any]) -> str:
             return name
         case _:
             return "any"
-
-
-def _make_cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")

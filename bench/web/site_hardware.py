@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from site_markdown import make_cell
+
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_database import load_all_gpus
 from analyzer.hardware.schema import HardwareParameter
@@ -12,20 +14,22 @@ from analyzer.render.gpus import list_figures
 _HEAD = """\
 # Hardware database
 
-All figures that decide a time stand in `hwdb/`, never in code: {n_gpus} GPUs with {n_figures:,} figures. Each has a
-*basis* and a source: **measured** by a published or own micro-benchmark, **vendor** where NVIDIA or AMD says so,
-**calibrated** so that models fit measured times, **assumed** where nothing better is known. A GPU is *verified* where no
-figure that decides times (SMs, boost clock, DRAM rate, L2 size, tensor rates) is assumed.
+All figures that decide a time stand in `hwdb/`, never in code: {n_gpus} GPUs with {n_figures:,} figures.
+Each has a *basis* and a source: **measured** by a published or own micro-benchmark, **vendor** where
+NVIDIA or AMD says so, **calibrated** so that models fit measured times, **assumed** where nothing better
+is known. A GPU is *verified* where no figure that decides times (SMs, boost clock, DRAM rate, L2 size,
+tensor rates) is assumed.
 
-`warplens gpus` prints this table, `warplens gpus h100 --explain` one GPU with its architecture. A GPU of your own
-inherits from one of these: `warplens gpus new --from h100 -o mine.toml`, then `--gpu mine.toml`.
+`warplens gpus` prints this table, `warplens gpus h100 --explain` one GPU with its architecture. A GPU of
+your own inherits from one of these: `warplens gpus new --from h100 -o mine.toml`, then `--gpu
+mine.toml`.
 
 | basis | figures |
 |---|---:|
 {bases}
 
-*Tensor FMA*: dense FP16 multiply-adds per cycle and SM. GPUs without an architecture of ours are for models of
-operators alone.
+*Tensor FMA*: dense FP16 multiply-adds per cycle and SM. GPUs without an architecture of ours are for models
+of operators alone.
 
 | GPU | architecture | SMs | boost MHz | DRAM GB/s | L2 MiB | tensor FMA | verified |
 |---|---|---:|---:|---:|---:|---:|---|
@@ -76,7 +80,7 @@ def _make_gpu_page(gpu: Gpu, figures: Mapping[str, HardwareParameter]) -> str:
     verified = "Verified." if gpu.is_verified else f"Not verified: {assumed} assumed."
     return (
         f"# {gpu.name}\n\n{gpu.file.vendor} {gpu.file.chip}, {gpu.file.arch}; `--gpu {gpu.key}`. {verified} "
-        f"{_escape(gpu.file.note or '')}\n\nAll GPUs: docs/hardware/index.md.\n\n"
+        f"{make_cell(gpu.file.note or '')}\n\nAll GPUs: docs/hardware/index.md.\n\n"
         f"| figure | value | basis | source and note |\n|---|---:|---|---|\n{rows}\n"
     )
 
@@ -87,12 +91,4 @@ def _format_value(value: float) -> str:
 
 def _name_source(gpu: Gpu, figure: HardwareParameter) -> str:
     source = gpu.file.sources.get(figure.source, figure.source)
-    return _escape(f"{source}; {figure.note}" if figure.note else source)
-
-
-def _escape(text: str) -> str:
-    """Return a text of the database as a cell, in which nothing is markup."""
-    escaped = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
-    for mark in "\\`*_[]|":
-        escaped = escaped.replace(mark, f"\\{mark}")
-    return escaped
+    return make_cell(f"{source}; {figure.note}" if figure.note else source)

@@ -1,8 +1,8 @@
 """What the documents of the repository need before Python-Markdown reads them as their authors meant them.
 
-The documents are written for GitHub's Markdown. Python-Markdown wants an empty line before a list or a table
-that follows a paragraph, and knows no links in `docs/models.md`, which is how they and the README name each other.
-Both are mended outside of fences:
+The documents are written for GitHub's Markdown. Python-Markdown wants an empty line before a list or a
+table that follows a paragraph, and sees no link in `docs/models.md`, which is how documents name each
+other. Both are mended outside of fences:
 
 >>> separate_blocks("Two things:\\n- one\\n- two")
 'Two things:\\n\\n- one\\n- two'
@@ -65,6 +65,18 @@ def link_mentions(markdown: str, page: str, titles: Mapping[str, str]) -> str:
 def escape_registers(markdown: str) -> str:
     """Return Markdown in which `[R2.64]` behind another bracket is an operand, not the name of a link."""
     return _edit_text(markdown, lambda text: _REGISTER.sub(r"\\[", text))
+
+
+def make_cell(text: str) -> str:
+    """Return a text as a cell of a table, in which nothing is markup but `code`."""
+    escaped = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
+    parts = escaped.split("`")
+    for place in range(0, len(parts), 2):
+        for mark in "\\*_[]":
+            parts[place] = parts[place].replace(mark, f"\\{mark}")
+    for place in range(1, len(parts), 2):  # entities mean nothing in `code`
+        parts[place] = parts[place].replace("&lt;", "<").replace("&amp;", "&")
+    return "`".join(parts).replace("|", "\\|")
 
 
 def _edit_text(markdown: str, edit: Callable[[str], str]) -> str:

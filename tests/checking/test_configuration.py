@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from analyzer.checking.configuration import CheckConfig, find_config
+from analyzer.checking.configuration import CheckConfig, find_config, read_limits
 from analyzer.checking.limits import BudgetSide, Threshold
 from analyzer.report.check_schema import Level
 from analyzer.text.errors import HardwareError, UsageError, format_diagnostic
@@ -168,3 +168,14 @@ def test_a_fault_in_a_hardware_file_is_shown_there(tmp_path: Path) -> None:
     with pytest.raises(HardwareError) as caught:
         read(tmp_path, HEAD + 'gpus = ["mine.toml"]\n')
     assert "mine.toml:2:9" in format_diagnostic(caught.value.diagnostic)
+
+
+def test_limits_of_a_program() -> None:
+    limits = read_limits({"cycles": "2%", "max_registers": 168, "forbid": ("bank-conflicts",)})
+    assert limits.thresholds == {"cycles": Threshold(0.02, True)}
+    assert limits.forbidden == ("shared-bank-conflict",)
+    with pytest.raises(UsageError) as caught:
+        read_limits({"cycels": 3})
+    assert format_diagnostic(caught.value.diagnostic).startswith("error: unknown key 'cycels'\n")
+    with pytest.raises(UsageError, match="forbid must be"):
+        read_limits({"forbid": 3})

@@ -5,11 +5,12 @@ import shlex
 from pathlib import Path
 
 import pytest
+from console_blocks import Session, bless, find_missing_lines, list_sessions
 
 from analyzer.cli.app import run
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 
 
@@ -28,14 +29,41 @@ def commands() -> list[str]:
     return [line for line in found if "|" not in line and "$" not in line]
 
 
-@pytest.mark.parametrize("command", commands())
-def test_commands_run(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("docs", "hwdb", "tests", "traces"):  # a checkout that examples may write beside
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout to be in, which examples may write beside."""
+    for name in ("docs", "hwdb", "tests", "traces"):
         (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("checkout")
+@pytest.mark.parametrize("command", commands())
+def test_commands_run(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(shlex.split(command)[1:]) == 0, capsys.readouterr().err
+
+
+def is_own(session: Session) -> bool:
+    """Whether a session runs this program and nothing else."""
+    return session.command.startswith("warplens ") and "|" not in session.command
+
+
+@pytest.mark.usefixtures("checkout")
+@pytest.mark.parametrize(
+    "path", [path for path in DOCUMENTS if list_sessions(path)], ids=lambda path: path.stem
+)
+def test_sessions_print_what_the_document_shows(
+    path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for session in filter(is_own, list_sessions(path)):
+        assert run(shlex.split(session.command, comments=True)[1:]) == 0, session.command
+        output = capsys.readouterr().out
+        if request.config.getoption("--bless"):
+            bless(session, output)
+        else:
+            assert not find_missing_lines(session, output), (
+                f"{session.command}: pytest --bless takes figures over"
+            )
 
 
 @pytest.mark.parametrize(("name", "code"), fences("python"), ids=lambda value: str(value)[:20])
