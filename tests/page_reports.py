@@ -38,6 +38,25 @@ def make_library_report() -> Report:
     return analyzer.analyze(str(TRACES / "cuda/sm_90/report16.sass"), "h100", options=options)
 
 
+@cache
+def make_large_report() -> Report:
+    """Return a report of one kernel with 17,010 instructions: the matmul thirty times over."""
+    report = make_matmul_report()
+    kernel = report.kernels[0]
+    step = len(kernel.listing) * 16
+    listing = tuple(
+        msgspec.structs.replace(
+            entry,
+            address=entry.address + copy * step,
+            producer=None if entry.producer is None else entry.producer + copy * step,
+            instruction=entry.instruction.replace("R1", f"R{copy}"),
+        )
+        for copy in range(30)
+        for entry in kernel.listing
+    )
+    return msgspec.structs.replace(report, kernels=(msgspec.structs.replace(kernel, listing=listing),))
+
+
 def make_hostile(report: Any, kept: frozenset[str] = frozenset()) -> Any:
     """Return a report of any kind in which all texts that come from inputs are markup.
 

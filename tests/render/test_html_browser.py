@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_reports import HOSTILE, make_hostile, make_library_report, make_matmul_report
+from page_reports import HOSTILE, make_hostile, make_large_report, make_library_report, make_matmul_report
 
 from analyzer.render.registry import render_report
 
@@ -63,6 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     reports = {
         "matmul": make_matmul_report(),
         "library": make_library_report(),
+        "large": make_large_report(),
         "hostile": make_hostile(make_matmul_report()),
         "hostile-library": make_hostile(make_library_report()),
     }
@@ -197,6 +198,23 @@ def test_listing_holds_only_rows_in_sight(matmul: Visit) -> None:
     assert page.locator(".row").count() < 150
     page.keyboard.press("Home")
     assert matmul.text(".row.is-current .c-addr") == "0x0000"
+
+
+def test_thousands_of_instructions_scroll_and_are_searched(browser: Any, folder: Path) -> None:
+    visit = Visit(browser, folder / "large.html")
+    listing = make_large_report().kernels[0].listing
+    visit.go("#/0/listing")
+    visit.page.wait_for_selector(".row")
+    assert count_rows(visit) == len(listing)
+    visit.page.locator("[data-listing]").focus()
+    visit.page.keyboard.press("End")
+    assert visit.text(".row.is-current .c-addr") == f"0x{listing[-1].address:04x}"
+    visit.page.fill(".listing-search", "HGMMA R29")
+    assert visit.page.locator(".row").count() < 150
+    assert count_rows(visit) == sum(
+        "HGMMA" in entry.instruction and "R29" in entry.instruction for entry in listing
+    )
+    visit.close()
 
 
 def test_sliders_redraw_from_the_points(matmul: Visit) -> None:

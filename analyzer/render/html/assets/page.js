@@ -384,8 +384,8 @@ class Listing {
   }
   move(step, isMatch = false) {
     if (!this.order.length) return;
-    const at = this.order.indexOf(this.current);
-    const next = at < 0 ? (step > 0 ? 0 : this.order.length - 1) : isMatch
+    const found = this.order.indexOf(this.current), at = found >= 0 ? found : step > 0 ? -1 : this.order.length;
+    const next = isMatch
       ? (at + step + this.order.length) % this.order.length : Math.max(0, Math.min(this.order.length - 1, at + step));
     this.select(this.order[next]);
     this.goTo(this.data.address[this.order[next]], false);
