@@ -113,6 +113,7 @@ class KernelPanel(Struct, frozen=True, kw_only=True):
     pressure: tuple[PressureRow, ...]
     graph: FlowGraph | None
     memory: tuple[MemoryRow, ...]
+    has_sources: bool  # of memory instructions
     n_memory_hidden: int  # instructions that no warp reaches, or beyond the most that are listed
     mix: tuple[tuple[str, int, float], ...]  # opcode, instructions, share of the most frequent
     counts: str  # where execution counts come from
@@ -137,6 +138,7 @@ def make_kernel_panel(index: int, kernel: KernelReport, views: Mapping[tuple[str
         pressure=tuple(_make_pressure_rows(kernel, resources)),
         graph=make_flow_graph(kernel),
         memory=rows[:_MAX_MEMORY_ROWS],
+        has_sources=any(row.entry.source for row in rows),
         n_memory_hidden=len(kernel.memory) - len(rows[:_MAX_MEMORY_ROWS]),
         mix=tuple((name, count, count / most) for name, count in kernel.mix.items()),
         counts=make_counts_line(kernel).plain,
