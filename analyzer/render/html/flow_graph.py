@@ -18,7 +18,7 @@ SIZES = Sizes(node_width=178.0, node_height=54.0, waypoint_width=10.0, gap_x=22.
 _TURN = SIZES.gap_y * 0.6  # by which a back edge leaves the height of its end
 _ARROW = 4.5  # half of the width of an arrow head
 _MAX_PLAIN_BLOCKS = 60
-_MAX_NODES = 120
+_MAX_NODES, _MAX_EDGES = 120, 480
 _MAX_BLOCKS = 5_000  # of a kernel that is looked at
 
 
@@ -73,6 +73,8 @@ def make_flow_graph(kernel: KernelReport) -> FlowGraph | None:
     if len(groups) > _MAX_NODES:
         return None
     edges = _connect(groups, blocks)
+    if sum(map(len, edges)) > _MAX_EDGES:
+        return None
     layout = lay_out(edges, SIZES)
     costs = _BlockCosts(kernel, blocks)
     return FlowGraph(

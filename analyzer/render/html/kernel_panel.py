@@ -23,6 +23,7 @@ _MAX_HOT_PLACES = 9
 _MIN_STALL_SHARE = 0.002
 _MIN_LABEL_SHARE = 0.13  # of a stack, below which a segment's name does not fit
 _MAX_MEMORY_ROWS = 400
+_MAX_LOOPS, _MAX_STACKS = 60, 16  # in the table of pressure; drawn by stall
 _MIN_RESOURCE_SHARE = 0.03  # of the largest bound, below which a resource has no column
 _INTERVAL_ROOM = 1.08  # of an axis over the end of its interval
 _NO_RESOURCE = frozenset({"latency", "recurrence"})  # bounds that nothing is occupied by
@@ -111,6 +112,8 @@ class KernelPanel(Struct, frozen=True, kw_only=True):
     hot_places: tuple[HotPlace, ...]
     resources: tuple[str, ...]  # columns of the pressure table
     pressure: tuple[PressureRow, ...]
+    stacked: tuple[PressureRow, ...]  # those whose stalls are drawn, the kernel last
+    n_loops_left_out: int
     graph: FlowGraph | None
     memory: tuple[MemoryRow, ...]
     has_sources: bool  # of memory instructions
@@ -126,6 +129,7 @@ def make_kernel_panel(index: int, kernel: KernelReport, views: Mapping[tuple[str
     rows = _make_memory_rows(kernel)
     most, unknown = max(kernel.mix.values(), default=1), make_unknown_line(kernel)
     resources = _list_resources(kernel)
+    pressure = tuple(_make_pressure_rows(kernel, resources))
     return KernelPanel(
         index=index,
         kernel=kernel,
@@ -135,7 +139,11 @@ def make_kernel_panel(index: int, kernel: KernelReport, views: Mapping[tuple[str
         ),
         hot_places=_find_hot_places(kernel.listing),
         resources=resources,
-        pressure=tuple(_make_pressure_rows(kernel, resources)),
+        pressure=pressure,
+        stacked=tuple(
+            row for number, row in enumerate(pressure) if row.stack and (number < _MAX_STACKS or not row.loop)
+        ),
+        n_loops_left_out=max(0, len(kernel.loops) - _MAX_LOOPS),
         graph=make_flow_graph(kernel),
         memory=rows[:_MAX_MEMORY_ROWS],
         has_sources=any(row.entry.source for row in rows),
@@ -280,7 +288,7 @@ def _list_resources(kernel: KernelReport) -> tuple[str, ...]:
 
 
 def _make_pressure_rows(kernel: KernelReport, resources: Sequence[str]) -> Iterable[PressureRow]:
-    for loop in kernel.loops:
+    for loop in kernel.loops[:_MAX_LOOPS]:
         cycles = loop.cycles_per_iteration or 0.0
         yield PressureRow(
             loop=loop,

@@ -20,6 +20,7 @@ Example: the loop 0 -> 1 -> 2 -> 1, 2 -> 3 has four layers and one back edge, wh
 beside 1 and 2.
 """
 
+from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -226,12 +227,10 @@ def _count_crossings(items: Sequence[_Item], rows: Sequence[Sequence[int]]) -> i
     for upper, lower in pairwise(rows):
         place = {index: position for position, index in enumerate(lower)}
         ends = [end for index in upper for end in sorted(place[other] for other in items[index].below)]
-        total += sum(
-            1
-            for first in range(len(ends))
-            for later in range(first + 1, len(ends))
-            if ends[later] < ends[first]
-        )
+        seen: list[int] = []
+        for end in ends:
+            total += len(seen) - bisect_right(seen, end)
+            insort(seen, end)
     return total
 
 
