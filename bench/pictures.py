@@ -75,8 +75,8 @@ TERMINALS = (
     ),
     Shot(
         "diff",
-        "warplens diff traces/triton/sm_80/matmul_four_stages.sass traces/triton/sm_80/matmul_two_stages.sass "
-        "--gpu a100 --launch docs/start/launch.json",
+        "warplens diff traces/triton/sm_80/matmul_four_stages.sass "
+        "traces/triton/sm_80/matmul_two_stages.sass --gpu a100 --launch docs/start/launch.json",
     ),
 )
 _REPORT = (
