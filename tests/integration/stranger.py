@@ -61,9 +61,7 @@ def read_page() -> tuple[list[dict[str, Any]], str]:
     """Return the workflows of docs/ci.md, and the script that compiles Triton's kernel."""
     page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
-    script = next(
-        text for text in re.findall(r"^```py\n(.*?)^```", page, re.M | re.S) if "ASTSource" in text
-    )
+    script = next(text for text in re.findall(r"^```py\n(.*?)^```", page, re.M | re.S) if "ASTSource" in text)
     return [yaml.safe_load(text) for text in blocks if "jobs:" in text], script
 
 
