@@ -99,7 +99,7 @@ def _evaluate(text: str, inputs: Mapping[str, str], outputs: Mapping[str, Mappin
     expression = match[1] if (match := _EXPRESSION.fullmatch(text)) else text
     if "||" in expression:
         parts = [_evaluate(part, inputs, outputs) for part in expression.split("||")]
-        return next((part for part in parts if part), "")
+        return next((part for part in parts if part not in ("", "false")), parts[-1])
     for sign in ("==", "!="):
         if sign in expression:
             left, right = (_evaluate(part, inputs, outputs) for part in expression.split(sign))

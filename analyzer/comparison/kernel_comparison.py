@@ -81,6 +81,7 @@ def compare_reports(
     evidence = [
         *(judgement.reasons if judgement.verdict is Verdict.UNCLEAR else ()),
         *_describe_times(predictions),
+        *(() if predictions else _describe_own_times(old, new)),
         *(() if judgement.verdict is Verdict.UNCLEAR else judgement.reasons),
         *_describe_occupancy(predictions, changes),
         *_describe_spills(changes, figures),
@@ -113,6 +114,7 @@ def compare_reports(
         findings=findings,
         loops=loops,
         instructions_changed=code.n_changed_lines if old.listing and new.listing else 0,
+        source=next((each.source for each in list_line_changes(alignment)), ""),
         assumptions=assumptions,
         listing=make_aligned_lines(alignment) if with_listing else (),
     )
@@ -219,7 +221,7 @@ def _list_doubts(old: KernelReport, new: KernelReport, fingerprints: tuple[str, 
         yield f"opcodes of the {' and the '.join(unknown)} side are not known: they are costed by assumption"
     yield from _list_count_doubts(old, new)
     for refused, side in ((old.refused, "old"), (new.refused, "new")):
-        if refused:
+        if refused and old.architecture == new.architecture:
             yield f"the {side} side cannot be predicted on {refused[0].gpu_name}: {refused[0].reason}"
 
 
@@ -249,6 +251,18 @@ def _describe_times(predictions: Sequence[GpuChange]) -> Iterator[str]:
             f"({format_share(each.cycles_change)}) on {each.gpu_name}, bound {bound}"
             + _describe_stall_shift(each)
         )
+
+
+def _describe_own_times(old: KernelReport, new: KernelReport) -> Iterator[str]:
+    """Yield the time of each side on its own GPU, where no GPU runs both."""
+    sides = [(name, list_first_predictions(report)) for name, report in (("old", old), ("new", new))]
+    told = [
+        f"{name} {format_amount(found[0].time_us)} us on {found[0].gpu_name}"
+        for name, found in sides
+        if found
+    ]
+    if told:
+        yield f"no GPU runs both: {', '.join(told)}"
 
 
 def _describe_stall_shift(change: GpuChange) -> str:

@@ -1,5 +1,6 @@
 """What the launch of a kernel does on both sides: memory accesses, loops, waits and cycles by source line."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
@@ -243,13 +244,39 @@ def list_line_changes(alignment: Alignment) -> list[LineChange]:
     lines that only moved do not show. Without a partner they stay at the old line.
     """
     moved = {a: alignment.new[b].source for a, b in alignment.list_matched()}
-    old_lines = _sum_by_line((moved.get(row, entry.source), entry) for row, entry in enumerate(alignment.old))
+    renamed = _find_renamed_files(alignment)
+    old_lines = _sum_by_line(
+        (moved.get(row) or _rename_file(entry.source, renamed), entry)
+        for row, entry in enumerate(alignment.old)
+    )
     new_lines = _sum_by_line((entry.source, entry) for entry in alignment.new)
     changes = [
         _make_line_change(source, old_lines.get(source, {}), new_lines.get(source, {}))
         for source in sorted({*old_lines, *new_lines})
     ]
     return sorted(changes, key=lambda each: (-abs(each.new_cycles - each.old_cycles), each.source))
+
+
+def _find_renamed_files(alignment: Alignment) -> dict[str, str]:
+    """Return for each file of the old side the file of most partners of its instructions."""
+    pairs = Counter(
+        (_split_source(alignment.old[a].source)[0], _split_source(alignment.new[b].source)[0])
+        for a, b in alignment.list_matched()
+    )
+    renamed: dict[str, str] = {}
+    for (old, new), _ in pairs.most_common():
+        renamed.setdefault(old, new)
+    return renamed
+
+
+def _split_source(source: str) -> tuple[str, str]:
+    file, _, line = source.rpartition(":")
+    return file, line
+
+
+def _rename_file(source: str, renamed: Mapping[str, str]) -> str:
+    file, line = _split_source(source)
+    return f"{renamed[file]}:{line}" if renamed.get(file) else source
 
 
 def _make_line_change(source: str, before: Mapping[str, float], after: Mapping[str, float]) -> LineChange:

@@ -6,13 +6,15 @@ given is assumed by rules that depend on little, so that two versions of a kerne
 - a grid of 1,024 CTAs, spread over the axes that the code reads: 1024, 32x32 or 16x8x8;
 - a block of the metadata, else of 256 threads, 32x8 where the code reads the thread's y;
 - each integer parameter of 4 bytes is 65,536 (larger than a block, smaller than a grid of threads, and
-  aligned), each one of 8 bytes a pointer, as everywhere; a parameter that metadata call a float is 1.
+  aligned). Of three and more, which are sizes and strides of matrices, each is 4,096. Of fewer in a kernel
+  that reads its grid's size, to go through its data in strides of it, each is 16 times the threads;
+- each parameter of 8 bytes is a pointer, as everywhere; one that metadata call a float is 1.
 
 Kernels without loops do little work, which the overhead of a launch of that size would hide. Two versions
 that both have none are compared with 16 times the CTAs; in one dimension, the integers are the threads.
 
-The counts that follow are exact for this launch. Whether it is a usual one, only the user knows: the report
-says what was assumed.
+Where some arguments are given, no other one is assumed. The counts that follow are exact for this launch.
+Whether it is a usual one, only the user knows: the report says what was assumed.
 """
 
 from collections.abc import Sequence
@@ -20,7 +22,6 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from analyzer.execution.binding.argument_targets import resolve_targets
 from analyzer.execution.binding.parameter_layout import find_parameter_layout
 from analyzer.execution.sampling.launch_preparation import check_arguments
 from analyzer.hardware.gpu_database import load_arch
@@ -31,11 +32,14 @@ from analyzer.pipeline.loaded_program import LoadedKernel
 from analyzer.text.errors import HardwareError, UsageError
 
 ASSUMED_INTEGER = 65_536
+ASSUMED_EXTENT = 4_096  # of a matrix
+ASSUMED_STRIDES = 16  # of a loop over the grid's threads
 ASSUMED_FLOAT = 1.0
 ASSUMED_THREADS = 256
 _GRIDS = (Dim3(1024), Dim3(32, 32), Dim3(16, 8, 8))  # by axes that the code reads
 _LARGE_GRIDS = (Dim3(16384), Dim3(128, 128), Dim3(32, 32, 16))
 _WORD_BYTES = 4
+_MIN_EXTENTS = 3  # integers that are sizes of matrices
 _Launches = tuple[Launch, Launch]
 _FLOAT_TYPES = ("fp", "bf", "f")  # of Triton
 
@@ -69,10 +73,24 @@ def _choose_rule(kernel: Kernel, launch: Launch, *, has_loops: bool) -> _Rule:
     block = launch.block or _assume_block(kernel, texts)
     n_axes = 3 if _reads(texts, "SR_CTAID.Z") else 2 if _reads(texts, "SR_CTAID.Y") else 1
     if has_loops:
-        return _Rule(grid=_GRIDS[n_axes - 1], block=block)
+        grid = _GRIDS[n_axes - 1]
+        return _Rule(grid=grid, block=block, integer=_choose_integer(kernel, texts, grid.count * block.count))
     grid = _LARGE_GRIDS[n_axes - 1]
     integer = grid.count * block.count if n_axes == 1 and launch.grid is None else ASSUMED_INTEGER
     return _Rule(grid=grid, block=block, integer=integer)
+
+
+def _choose_integer(kernel: Kernel, texts: Sequence[str], n_threads: int) -> int:
+    """Return the integer of a kernel with loops: the fewer arguments there are, the longer are the data."""
+    try:
+        arch = load_arch(kernel.arch)
+        parameters = find_parameter_layout(kernel, {}, arch).parameters
+    except (HardwareError, UsageError):
+        return ASSUMED_INTEGER
+    if sum(isinstance(_assume_value(each, ASSUMED_INTEGER), int) for each in parameters) >= _MIN_EXTENTS:
+        return ASSUMED_EXTENT
+    grid_size = f"c[0x0][{int(arch.constant_bank.grid_dim.value):#x}]"
+    return ASSUMED_STRIDES * n_threads if _reads(texts, grid_size) else ASSUMED_INTEGER
 
 
 def _complete(kernel: Kernel, launch: Launch, rule: _Rule) -> Launch:
@@ -118,21 +136,18 @@ def _assume_block(kernel: Kernel, texts: Sequence[str]) -> Dim3:
 
 def _assume_arguments(kernel: Kernel, launch: Launch, integer: int) -> tuple[Launch, int]:
     """Return the launch with the scalars that nobody gave, and how many integers these are."""
+    if launch.arguments:
+        return launch, 0  # who gives some knows which ones matter
     try:
-        arch = load_arch(kernel.arch)
-        targets = [target for target, _ in resolve_targets(kernel, launch.arguments)]
-        parameters = find_parameter_layout(kernel, {}, arch).parameters
+        parameters = find_parameter_layout(kernel, {}, load_arch(kernel.arch)).parameters
     except (HardwareError, UsageError):
         return launch, 0
-    if any(target.bank_offset is not None for target in targets):
-        return launch, 0  # given by place in the bank: which parameters these are is not asked
-    given = {target.ordinal for target in targets}
     added = [
         Argument(each.ordinal, value)
         for each in parameters
-        if each.ordinal not in given and (value := _assume_value(each, integer)) is not None
+        if (value := _assume_value(each, integer)) is not None
     ]
-    whole = replace(launch, arguments=(*launch.arguments, *added))
+    whole = replace(launch, arguments=tuple(added))
     try:
         check_arguments(kernel, whole)
     except UsageError:  # such as a place behind an argument that was folded into the code

@@ -11,8 +11,9 @@ different contents have the same text.
 
 import hashlib
 import os
+import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -29,6 +30,7 @@ from analyzer.ir.module import Kernel, SourceFormat
 
 _VERSIONED_LIBRARIES = ("numpy", "msgspec")  # of which a result may depend on the version
 _BINARY_PROBE_BYTES = 4096
+_NUMBERED_LABEL = re.compile(r"\.L_(?:x_)?\d+\b")
 _JSON = msgspec.json.Encoder(order="deterministic", enc_hook=lambda value: _encode_other(value))
 
 
@@ -102,15 +104,30 @@ def digest_kernel(kernel: Kernel, source_format: SourceFormat, salt: str = "") -
     ranks = np.empty(len(used), np.int64)
     ranks[order] = np.arange(len(used))
     texts = kernel.form_table.texts
+    rename = _make_label_renamer(kernel)
+    own_texts = [rename(texts[int(used[place])]) for place in order]
     digest = hashlib.sha256()
-    _update(digest, _JSON.encode([salt, source_format.value, [texts[int(used[place])] for place in order]]))
+    _update(digest, _JSON.encode([salt, source_format.value, own_texts]))
     _update(digest, ranks[local_ids].astype("<i8").tobytes())
     for column in (kernel.addresses, kernel.control_words, kernel.ptx_lines):
         _update(digest, b"" if column is None else np.ascontiguousarray(column).astype("<u8").tobytes())
     _update(digest, b"-" if kernel.control_words is None else b"+")
     _update(digest, _encode_lines(kernel))
     _update(digest, _JSON.encode([getattr(kernel, name) for name in _DIGESTED_FIELDS]))
+    _update(digest, _JSON.encode([(rename(name), address) for name, address in kernel.labels]))
     return digest.hexdigest()
+
+
+def _make_label_renamer(kernel: Kernel) -> Callable[[str], str]:
+    """Return a function that gives numbered labels of the kernel the names of their addresses.
+
+    nvdisasm numbers the labels of a whole file, so that a branch more in one kernel renames those of all that
+    follow. No report has these names but a listing, which is not kept.
+    """
+    names = {name: f".L_{address:#x}" for name, address in kernel.labels if _NUMBERED_LABEL.fullmatch(name)}
+    if not names:
+        return str
+    return lambda text: _NUMBERED_LABEL.sub(lambda match: names.get(match[0], match[0]), text)
 
 
 # Beside the columns, which are digested as bytes, and `line` and `form_table`, which are the file's.
@@ -118,7 +135,6 @@ _DIGESTED_FIELDS = (
     "name",
     "arch",
     "resources",
-    "labels",
     "branch_targets",
     "is_entry",
     "is_excerpt",

@@ -25,6 +25,7 @@ from analyzer.report.diff_schema import (
     KernelStatus,
     Verdict,
 )
+from analyzer.text.source import shorten_source
 
 _MAX_EVIDENCE = 4  # sentences of a kernel, unless its listing is asked for
 _MAX_KERNELS = 60
@@ -40,8 +41,14 @@ _HEAD = f"  {'cycles':>9} {'':>9}  {'regs':>6} {'spill':>9}  {'verdict':<12} ker
 _EVIDENCE_INDENT = 6
 _LINE_MARKS = {"equal": " ", "changed": "~", "removed": "-", "added": "+"}
 _LINE_STYLES = {"equal": "", "changed": "yellow", "removed": "red", "added": "green"}
-_CONTROL_CHARS = 20
+_MIN_WIDE_CELLS = 160
+_CONTROL_CELLS = 21
+_CYCLES_CELLS = 7
+_MIN_SHOWN_CYCLES = 0.5
 _MIN_TEXT_CHARS = 18
+_SOURCE_COLUMN = 90
+_LISTING_HEAD = f"  {'old':>7} {'new':>7}  {'control':<21}  instruction (cycles of the launch)"
+_WIDE_LISTING_HEAD = "  cycles of the launch, control code and instruction: old | new"
 
 
 def print_diff(report: DiffReport, console: Console) -> None:
@@ -182,31 +189,57 @@ def _summarize(report: DiffReport) -> str:
 
 
 def _print_listing(kernel: KernelDiff, console: Console) -> None:
-    """Print both listings side by side: mark, cycles of the launch, control code, instruction."""
-    width = max(_MIN_TEXT_CHARS, (console.width - 2 * (_CONTROL_CHARS + 11) - 5) // 2)
+    """Print the aligned listing: cycles of the launch, control code and instruction of both sides.
+
+    Side by side where the console is wide enough; else a line that differs is printed twice, old above new.
+    """
     console.print()
-    console.print(
-        Text(f"listing of {kernel.demangled}, old | new: cycles of the launch, control code", "bold")
-    )
+    console.print(Text(f"listing of {kernel.demangled}", style="bold"))
+    is_wide = console.width >= _MIN_WIDE_CELLS
+    console.print(Text(_WIDE_LISTING_HEAD if is_wide else _LISTING_HEAD, style="dim"))
     last = ""
     for line in kernel.listing:
         entry = line.new or line.old
-        if entry is not None and entry.source and entry.source != last:
-            last = entry.source
-            console.print(Text(f"  {entry.source}", style="dim"))
-        console.print(_make_line(line, width), soft_wrap=True)
+        source = "" if entry is None else entry.source
+        shown, last = (shorten_source(source) if source != last else ""), source
+        texts = [_make_wide_line(line, console.width)] if is_wide else list(_make_lines(line))
+        for text in texts:
+            if shown:
+                text.append(" " * (_SOURCE_COLUMN - len(text)) + f"  {shown}", style="dim")
+                shown = ""
+            console.print(text, soft_wrap=True)
 
 
-def _make_line(line: AlignedLine, width: int) -> Text:
-    left, right = (_format_instruction(each, width) for each in (line.old, line.new))
-    mark = _LINE_MARKS[line.kind]
-    return Text(f"{mark} {left} | {right}".rstrip(), style=_LINE_STYLES[line.kind])
+def _make_wide_line(line: AlignedLine, width: int) -> Text:
+    cells = (width - len(_LINE_MARKS) - 2 * (_CYCLES_CELLS + _CONTROL_CELLS + 3)) // 2
+    left, right = (_format_side_of_line(each, cells) for each in (line.old, line.new))
+    text = f"{_LINE_MARKS[line.kind]} {left:<{_CYCLES_CELLS + _CONTROL_CELLS + 2 + cells}} | {right}"
+    return Text(text.rstrip(), style=_LINE_STYLES[line.kind])
 
 
-def _format_instruction(entry: ListingEntry | None, width: int) -> str:
+def _format_side_of_line(entry: ListingEntry | None, cells: int) -> str:
     if entry is None:
-        return " " * (width + _CONTROL_CHARS + 10)
+        return ""
+    text = shorten_middle(entry.instruction, cells)
+    return f"{_format_cycles(entry)} {entry.control:<{_CONTROL_CELLS}} {text}"
+
+
+def _make_lines(line: AlignedLine) -> Iterator[Text]:
+    """Yield one line for equal instructions, else one for each side that has one."""
+    if line.kind == "equal" and line.old is not None and line.new is not None:
+        yield _make_line(" ", _format_cycles(line.old), _format_cycles(line.new), line.new, "")
+        return
+    if line.old is not None:
+        yield _make_line("-", _format_cycles(line.old), "", line.old, "red")
+    if line.new is not None:
+        yield _make_line("+", "", _format_cycles(line.new), line.new, "green")
+
+
+def _make_line(mark: str, old: str, new: str, entry: ListingEntry, style: str) -> Text:
+    cycles = f"{old:>{_CYCLES_CELLS}} {new:>{_CYCLES_CELLS}}"
+    return Text(f"{mark} {cycles}  {entry.control:<{_CONTROL_CELLS}}  {entry.instruction}", style=style)
+
+
+def _format_cycles(entry: ListingEntry) -> str:
     cycles = sum(entry.cpi_stack.values())
-    shown = format_count(cycles) if cycles >= 0.5 else ""
-    text = shorten_middle(entry.instruction, width)
-    return f"{shown:>7} {entry.control:<{_CONTROL_CHARS}} {text:<{width}} "
+    return f"{format_count(round(cycles)) if cycles >= _MIN_SHOWN_CYCLES else '':>{_CYCLES_CELLS}}"
