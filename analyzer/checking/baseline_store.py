@@ -8,6 +8,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -90,18 +91,17 @@ def read_baseline(path: Path) -> Baseline:
 
 def _decode(path: Path, data: bytes) -> Baseline:
     try:
+        data.decode()  # msgspec looks only into the strings that it takes
         head = msgspec.json.decode(data, type=_Head)
     except msgspec.ValidationError:
         raise InputError(
             f"{path}: no baseline of warplens: it has no schema", hint=f"its schema is {BASELINE_SCHEMA}"
         ) from None
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        reason, offset = split_decode_error(str(error))
-        last = max(0, len(data.rstrip()) - 1)
-        location = locate(str(path), data, last if offset is None else min(offset, last))
-        raise InputError(
-            f"not JSON: {reason}", location=location, hint=f"the file may be cut off: {_WRITE_AGAIN_HINT}"
-        ) from None
+    except UnicodeDecodeError as error:
+        location = locate(str(path), data, error.start)
+        raise InputError("this is not UTF-8 text", location=location, hint=_WRITE_AGAIN_HINT) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _make_syntax_error(path, data, error) from None
     if head.schema != BASELINE_SCHEMA:
         raise InputError(
             f"{path}: its schema is {head.schema!r:.80}, and this warplens reads {BASELINE_SCHEMA}",
@@ -118,6 +118,19 @@ def _decode(path: Path, data: bytes) -> Baseline:
             location=locate(str(path), data, span.offset, length=span.length),
             hint=_WRITE_AGAIN_HINT,
         ) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _make_syntax_error(path, data, error) from None
+
+
+def _make_syntax_error(path: Path, data: bytes, error: Exception) -> InputError:
+    """Return the error at the byte that it names, at the end of the data where it names none."""
+    reason, offset = split_decode_error(str(error))
+    last = max(0, len(data.rstrip()) - 1)
+    return InputError(
+        f"not JSON: {reason}",
+        location=locate(str(path), data, last if offset is None else min(offset, last)),
+        hint=f"the file may be cut off: {_WRITE_AGAIN_HINT}",
+    )
 
 
 def _check_unique(path: Path, data: bytes, kernels: Sequence[BaselineKernel]) -> None:
@@ -153,10 +166,17 @@ def _encode(value: object) -> str:
 
 
 def write_baseline(path: Path, baseline: Baseline) -> None:
-    """Write a baseline completely or not at all. Raises UsageError where that cannot be."""
+    """Write a baseline completely or not at all. Raises UsageError where that cannot be.
+
+    A file that has the same contents already is left alone, so that its time says when it changed.
+    """
+    data = format_baseline(baseline).encode()
+    with suppress(OSError, ValueError):
+        if path.is_file() and read_file(path, len(data)) == data:
+            return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, [format_baseline(baseline).encode()])
+        write_file(path, [data])
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         reason = getattr(error, "strerror", None) or error
         raise UsageError(

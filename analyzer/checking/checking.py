@@ -16,6 +16,7 @@ from analyzer.checking.configuration import CheckConfig, find_config
 from analyzer.checking.gate import (
     Candidate,
     Judgement,
+    judge_alone,
     judge_known_kernel,
     judge_new_kernel,
     judge_removed_kernel,
@@ -25,7 +26,7 @@ from analyzer.checking.kernel_matching import Matching, Pair, match_kernels
 from analyzer.ir.launch import Launch, LaunchTable, Timing
 from analyzer.pipeline.cached_analysis import analyze_files
 from analyzer.pipeline.entry_store import find_kernel_folder
-from analyzer.pipeline.options import Options
+from analyzer.pipeline.options import Backend, Options
 from analyzer.report.analyze_schema import KernelReport, Report, WarningEntry
 from analyzer.report.baseline_schema import Baseline, BaselineKernel, BaselineKey
 from analyzer.report.check_schema import CheckReport
@@ -48,6 +49,8 @@ class CheckRequest(Struct, frozen=True, kw_only=True):
     updates: bool = False  # write the baseline
     jobs: int = 1
     cache_folder: Path | None = None  # of reports of kernels; None: nothing is kept
+    backend: Backend = Backend.LOCAL
+    scheduler: str | None = None
     accept_command: str = ACCEPT_COMMAND
 
 
@@ -135,15 +138,14 @@ def run_check(
     Raises InputError, HardwareError or UsageError.
     """
     config, path = request.config, request.config.baseline_path
-    given, folder = (request.inputs, Path()) if request.inputs else (config.inputs, config.folder)
-    inputs = find_inputs(given, folder, path.parent)
+    inputs = find_requested_inputs(request)
     stored = _read_stored(request)
     is_first = config.holds_baseline and not stored
     writes = request.updates or (is_first and not _is_held_to_budgets_alone(request))
     report = _analyze(request, inputs, progress, cache_notes)
     found = _compare(config, report, inputs, stored)
     if found.reasons and not request.updates:
-        raise _make_refusal(stored, found)
+        raise _make_refusal(stored, found, request.accept_command)
     if writes:
         toolchains = _list_toolchains(report, inputs)
         is_folder = config.per_input or path.is_dir()
@@ -151,13 +153,20 @@ def run_check(
         accept(path, found.head, found.new, toolchains, stored, kept, is_folder=is_folder)
     return make_check_report(
         report,
-        _judge(found, config, has_baseline=bool(stored)),
+        _judge(found, config, stored) if stored or writes else list(map(judge_alone, found.candidates)),
         baseline=str(path) if stored or writes else "",
         was_updated=writes,
         accept_command=request.accept_command,
         notes=tuple(_list_notes(config, report, inputs, stored, found, is_new=writes and is_first)),
         warnings=tuple(_list_warnings(config, report, inputs)),
     )
+
+
+def find_requested_inputs(request: CheckRequest) -> CheckInputs:
+    """Return the inputs of the command line, else those of the configuration. Raises UsageError."""
+    config = request.config
+    given, folder = (request.inputs, Path()) if request.inputs else (config.inputs, config.folder)
+    return find_inputs(given, folder, config.baseline_path.parent)
 
 
 def _read_stored(request: CheckRequest) -> tuple[StoredBaseline, ...]:
@@ -217,6 +226,8 @@ def _analyze(
         advice=bool(forbidden),
         advice_rules=forbidden,
         jobs=request.jobs,
+        backend=request.backend,
+        scheduler=request.scheduler,
     )
     gpus = config.gpus or None
     paths = [each.path for each in inputs.inputs]
@@ -289,16 +300,16 @@ def _make_candidate(report: KernelReport, config: CheckConfig, inputs: CheckInpu
     )
 
 
-def _make_refusal(stored: Sequence[StoredBaseline], found: _Comparison) -> UsageError:
+def _make_refusal(stored: Sequence[StoredBaseline], found: _Comparison, accept_command: str) -> UsageError:
     new = found.new
     names: tuple[list[str], list[str]] = ([], [])
     for before, after in found.all_pairs:
         names[found.old[before].code != new[after].code].append(new[after].name)
-    return make_refusal([each.path for each in stored], found.reasons, *names)
+    return make_refusal([each.path for each in stored], found.reasons, *names, accept_command)
 
 
-def _judge(found: _Comparison, config: CheckConfig, *, has_baseline: bool) -> list[Judgement]:
-    """Return the judgement of every kernel."""
+def _judge(found: _Comparison, config: CheckConfig, stored: Sequence[StoredBaseline]) -> list[Judgement]:
+    """Return the judgement of every kernel against the baseline, or against none that is being written."""
     matching, is_same_basis = found.matching, not found.differences
     judgements = [
         judge_known_kernel(
@@ -308,7 +319,7 @@ def _judge(found: _Comparison, config: CheckConfig, *, has_baseline: bool) -> li
         )
         for place, (before, after) in enumerate(found.all_pairs)
     ]
-    new_policy = config.new_kernels if has_baseline else None
+    new_policy = config.new_kernels if stored else None
     judgements += [judge_new_kernel(found.candidates[index], new_policy) for index in matching.added]
     judgements += [judge_removed_kernel(kernel, config.removed_kernels) for kernel in found.removed]
     return judgements

@@ -85,7 +85,11 @@ def _list_names(names: Sequence[str]) -> str:
 
 
 def make_refusal(
-    paths: Sequence[Path], reasons: Sequence[str], unchanged: Sequence[str], changed: Sequence[str]
+    paths: Sequence[Path],
+    reasons: Sequence[str],
+    unchanged: Sequence[str],
+    changed: Sequence[str],
+    accept_command: str,
 ) -> UsageError:
     """Return the error that refuses a baseline, or the baselines of a folder.
 
@@ -97,5 +101,5 @@ def make_refusal(
     path = paths[0] if len(paths) == 1 else paths[0].parent
     return UsageError(
         f"{path}: this baseline does not compare: {'; '.join(reasons)}",
-        hint=f"{known}{others}. To accept the new figures of all: warplens check --update",
+        hint=f"{known}{others}. To accept the new figures of all: {accept_command}",
     )

@@ -374,8 +374,9 @@ class _ConfigReader:
 
         budgets = (f"{side}_{metric}" for metric in METRICS for side in BudgetSide)
         near = difflib.get_close_matches(key, (*settings, *_HELD_METRICS, *budgets), n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?"
-        if not near:
+        if near:
+            hint = f"did you mean {near[0]}?"
+        else:
             metrics = ", ".join(_HELD_METRICS)
             hint = f"settings: {', '.join(settings)}; thresholds, and budgets after max_ or min_: {metrics}"
         return UsageError(f"unknown key {key!r:.80}", location=self._places.locate_key(path), hint=hint)

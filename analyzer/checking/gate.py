@@ -36,6 +36,8 @@ _MODEL_FREE = frozenset(
         "instructions",
     }
 )
+# Of a kernel of a microsecond, a few percent are less than what a measurement of it would tell apart.
+_NOISE = {"cycles": 500.0, "time_us": 0.25}
 # From the best to the worst.
 _OUTCOMES = (Outcome.PASSED, Outcome.IMPROVED, Outcome.OVER_BUDGET, Outcome.REGRESSED)
 
@@ -65,6 +67,14 @@ class Candidate(Struct, frozen=True, kw_only=True):
     def source(self) -> str:
         """Hottest source line, "" where it is not known."""
         return "" if self.report.identity is UNSET else self.report.identity.hottest_source
+
+
+def judge_alone(candidate: Candidate) -> Judgement:
+    """Return the verdict on a kernel where there is no baseline: its budgets."""
+    judge = _Judge(candidate, None, is_comparable=True)
+    judge.list_figures()
+    judge.judge_budgets()
+    return judge.finish(KernelStatus.NEW, judge.find_worst_outcome())
 
 
 def judge_new_kernel(candidate: Candidate, policy: Level | None) -> Judgement:
@@ -213,9 +223,10 @@ class _Judge:
             more_is_worse = metric.preference is not Preference.MORE
             limit = threshold.format(more_is_worse=more_is_worse)
             worsening = value - before if more_is_worse else before - value
-            if not is_equal and threshold.is_exceeded(before, worsening):
+            noise = _NOISE.get(metric.name, 0.0)
+            if not is_equal and threshold.is_exceeded(before, worsening, noise):
                 outcome = Outcome.REGRESSED
-            elif not is_equal and threshold.is_exceeded(before, -worsening):
+            elif not is_equal and threshold.is_exceeded(before, -worsening, noise):
                 outcome = Outcome.IMPROVED
         entry = CheckedMetric(
             metric=metric.name,
@@ -348,7 +359,9 @@ def _list_values(kernel: BaselineKernel, metric: Metric) -> Iterator[tuple[str, 
 
 
 def _find_value(kernel: BaselineKernel, metric: Metric, gpu: str) -> Amount | None:
-    return next((value for each, value in _list_values(kernel, metric) if each == gpu), None)
+    if not metric.is_per_gpu:
+        return kernel.metrics.get(metric.name)
+    return kernel.gpus[gpu].metrics.get(metric.name) if gpu in kernel.gpus else None
 
 
 def _format_figure(value: float | None) -> str:

@@ -6,7 +6,7 @@ import click
 
 from analyzer.cli.examples import make_examples
 from analyzer.cli.exit_codes import ExitCode
-from analyzer.cli.options import InputOptions, cache_options, input_options, jobs_option, strict_option
+from analyzer.cli.options import InputOptions, input_options, jobs_option, scale_options, strict_option
 from analyzer.cli.output import check_outputs, check_warnings, output_options, write_report
 from analyzer.cli.progress import show_progress
 from analyzer.render.registry import FINDING_FORMATS
@@ -21,7 +21,7 @@ from analyzer.render.text_options import TextOptions
     )
 )
 @jobs_option
-@cache_options
+@scale_options
 @input_options
 @output_options("analyze")
 @click.option("--loops", is_flag=True, help="Show all loops with their bounds.")

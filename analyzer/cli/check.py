@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from analyzer.cli.completion import complete_files, complete_gpus, complete_models
 from analyzer.cli.examples import make_examples
 from analyzer.cli.exit_codes import ExitCode
-from analyzer.cli.options import cache_options, jobs_option, split_names, strict_option
+from analyzer.cli.options import jobs_option, scale_options, split_names, strict_option
 from analyzer.cli.output import check_outputs, check_warnings, output_options, print_line, write_report
 from analyzer.cli.progress import show_progress
 from analyzer.text.errors import UsageError
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 )
 @click.option("--no-assumed-launch", is_flag=True, help="Assume no launch where nobody gives one.")
 @jobs_option
-@cache_options
+@scale_options
 @output_options("check")
 @strict_option
 def check(
@@ -76,6 +76,8 @@ def check(
     jobs: int | None,
     cache: Path | None,
     no_cache: bool,
+    backend: str,
+    scheduler: str | None,
     output_format: str,
     output: Path | None,
     strict: bool,
@@ -85,9 +87,12 @@ def check(
     FILE is what `analyze` takes, or a glob; the inputs of the configuration where none is given. The first
     run writes the baseline, but not where CI is set; `--update` accepts what changed since.
     """
-    from analyzer.checking.checking import CheckRequest, run_check
+    from analyzer.checking.checking import CheckRequest, find_requested_inputs, run_check
     from analyzer.checking.configuration import find_config
+    from analyzer.pipeline.options import Backend
 
+    if scheduler is not None and backend == Backend.LOCAL:
+        raise UsageError("--scheduler goes with --backend dask or ray")
     if no_baseline and (baseline is not None or update):
         raise UsageError("--no-baseline excludes --baseline and --update", hint="give one of them")
     found = _override(
@@ -102,16 +107,20 @@ def check(
         found = replace(found, model=_check_model(model))
     if no_assumed_launch:
         found = replace(found, assumes_launch=False)
-    named = [path for path in (found.path, found.launch, *gpu) if path]
-    check_outputs([*files, *named], found.baseline_path, output)
     request = CheckRequest(
         config=found,
         inputs=files,
         updates=update,
         jobs=jobs or os.cpu_count() or 1,
         cache_folder=_find_cache_folder(cache, has_cache=not no_cache),
+        backend=Backend(backend),
+        scheduler=scheduler,
         accept_command=_make_accept_command(),
     )
+    paths = [each.path for each in find_requested_inputs(request).inputs]
+    gpu_files = (name for name in found.gpus if name.endswith(".toml"))
+    named = [str(path) for path in (found.path, found.launch, *gpu_files) if path]
+    check_outputs([*paths, *named, *_list_siblings(paths, output)], found.baseline_path, output)
     cache_notes: list[str] = []
     with show_progress("reading") as progress:
         report = run_check(request, progress, cache_notes)
@@ -120,6 +129,15 @@ def check(
     write_report(report, output_format, output)
     code = check_warnings(report.warnings, strict=strict)
     return code or (ExitCode.CLEAN if report.is_clean else ExitCode.GATE_TRIPPED)
+
+
+def _list_siblings(paths: list[str], output: Path | None) -> list[str]:
+    """Return the files beside inputs that are read with them; none where the output replaces no file."""
+    if output is None or not output.is_file():
+        return []
+    from analyzer.frontend.module_reader import list_sibling_paths
+
+    return [str(path) for each in paths for path in list_sibling_paths(each)]
 
 
 def _override(
@@ -164,7 +182,20 @@ def _check_model(text: str) -> str:
     return text
 
 
-_REPORT_OPTIONS = frozenset({"output_format", "output", "strict", "jobs", "update", "cache", "no_cache"})
+# They change neither the baseline nor what is compared.
+_REPORT_OPTIONS = frozenset(
+    {
+        "output_format",
+        "output",
+        "strict",
+        "jobs",
+        "update",
+        "cache",
+        "no_cache",
+        "backend",
+        "scheduler",
+    }
+)
 
 
 def _make_accept_command() -> str:

@@ -61,6 +61,8 @@ class InputOptions(Struct, frozen=True, kw_only=True):
     jobs: int | None = None
     cache: Path | None = None
     no_cache: bool = False
+    backend: str = "local"
+    scheduler: str | None = None
 
     def load(self) -> "list[Program]":
         """Read the inputs. Raises InputError, UsageError, or HardwareError for an unknown architecture."""
@@ -165,8 +167,12 @@ class InputOptions(Struct, frozen=True, kw_only=True):
         caches_by_default: see `find_cache_folder`.
         """
         from analyzer.execution.static_counts.block_counts import parse_trip_count_rule
-        from analyzer.pipeline import Options
+        from analyzer.pipeline.options import Backend, Options
 
+        if self.scheduler is not None and self.backend == Backend.LOCAL:
+            raise UsageError("--scheduler goes with --backend dask or ray")
+        if self.trace and self.backend != Backend.LOCAL:
+            raise UsageError("--trace goes with --backend local")
         return Options(
             kernels=self.kernel,
             trip_rules=tuple(parse_trip_count_rule(text) for text in self.trip),
@@ -184,6 +190,8 @@ class InputOptions(Struct, frozen=True, kw_only=True):
             branch_rules=parse_taken_rules(self.taken),
             step_limit=self.step_limit,
             jobs=self.jobs or os.cpu_count() or 1,
+            backend=Backend(self.backend),
+            scheduler=self.scheduler,
             models=parse_model_names(self.model),
             calibration=load_levels(self.calibration),
             explain=explain,
@@ -270,6 +278,20 @@ _CACHE_OPTIONS: tuple[Decorator, ...] = (
     ),
     click.option("--no-cache", is_flag=True, help="Work everything out again, and keep nothing."),
 )
+_CLUSTER_OPTIONS: tuple[Decorator, ...] = (
+    click.option(
+        "--backend",
+        type=click.Choice(["local", "dask", "ray"]),
+        default="local",
+        show_default=True,
+        help="Who analyzes the inputs: processes of this machine, or a cluster that sees the same files.",
+    ),
+    click.option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Scheduler of the cluster, as tcp://HOST:8786; if none, --jobs workers on this machine.",
+    ),
+)
 _KERNEL_OPTIONS: tuple[Decorator, ...] = (
     click.option("--kernel", "-k", multiple=True, help="Name, glob or part of a name, or #N; repeatable."),
     *LAUNCH_OPTIONS,
@@ -311,6 +333,13 @@ def cache_options(function: Command) -> Command:
     for decorator in reversed(_CACHE_OPTIONS):
         function = decorator(function)
     return function
+
+
+def scale_options(function: Command) -> Command:
+    """Add the same, and options of clusters."""
+    for decorator in reversed(_CLUSTER_OPTIONS):
+        function = decorator(function)
+    return cache_options(function)
 
 
 def launch_options(function: Command) -> Command:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from analyzer.cli.examples import make_examples
-from analyzer.cli.options import InputOptions, input_options
+from analyzer.cli.options import InputOptions, cache_options, input_options, jobs_option
 from analyzer.cli.output import check_outputs, output_options, write_report
 from analyzer.cli.progress import show_progress
 from analyzer.text.errors import UsageError
@@ -19,6 +19,8 @@ from analyzer.text.errors import UsageError
         "    --grid 16,16 --block 16,16 --arg 3=256 --sweep sms=54:108:27 --no-elasticity",
     )
 )
+@jobs_option
+@cache_options
 @input_options
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a figure, or KEY=x1.5; repeatable."

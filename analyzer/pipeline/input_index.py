@@ -5,7 +5,7 @@ bytes of the file, of the files beside it that are read with it, and what decide
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -40,6 +40,7 @@ class ReadingOptions(Struct, frozen=True, kw_only=True):
     arch: str = ""
     ptx: PtxOptions = PtxOptions()
     jobs: int = 1  # tools that run at a time
+    digests: bool = False  # digest the content of kernels, even where no cache needs it
 
 
 class _FileState(NamedTuple):
@@ -54,8 +55,9 @@ class _FileState(NamedTuple):
 class IndexedFile:
     """One file of the inputs: its facts, and its program where it was read."""
 
-    def __init__(self, path: str, levels: dict[str, str] | None = None) -> None:
+    def __init__(self, path: str, levels: dict[str, str] | None = None, *, is_named: bool = False) -> None:
         self.path = path
+        self.is_named = is_named  # by the user; else found in a folder
         self.levels = levels or {}
         self.key = ""  # of its facts, "" where they are not kept
         self.states: tuple[_FileState | None, ...] = ()  # of all files that the key covers
@@ -68,8 +70,7 @@ class IndexedFile:
         if self.path == STANDARD_INPUT:
             return
         with suppress(OSError, ValueError):
-            siblings = list_possible_siblings(self.path)
-            self.states = _read_states([self.path, *siblings])
+            siblings = self.note_state()
             with open(self.path, "rb") as file:
                 found = detect_format(file.read(HEAD_BYTES))
             if found is InputFormat.TRACE:  # a list of traces is read with the files that it names
@@ -80,6 +81,12 @@ class IndexedFile:
                 ["input", _FORMAT_VERSION, self.path, *_list_reading_facts(reading, found)],
             )
 
+    def note_state(self) -> list[Path]:
+        """Note size and time of the file and of those beside it, which are returned."""
+        siblings = list_possible_siblings(self.path)
+        self.states = _read_states([self.path, *siblings])
+        return siblings
+
     def take_module(self, module: Module, *, digests: bool) -> None:
         """Take what was read: the program, and its facts.
 
@@ -87,9 +94,10 @@ class IndexedFile:
         Raises InputError where the file is another one than the one whose facts were found.
         """
         found: list[str] = []
-        if digests and not module.traces:
-            # Instructions lowered from PTX are more than their texts say, so that the file stands for them.
-            salt = self.key if module.source_format is SourceFormat.VIRTUAL_PTX else ""
+        # Instructions lowered from PTX are more than their texts say, so that the file stands for them.
+        is_virtual = module.source_format is SourceFormat.VIRTUAL_PTX
+        if digests and not module.traces and not (is_virtual and self.path == STANDARD_INPUT):
+            salt = digest_file(self.path) if is_virtual else ""
             found = [digest_kernel(kernel, module.source_format, salt) for kernel in module.kernels]
         facts = collect_input_facts(module, digests=found)
         if self.facts is not None and self.facts != facts:
@@ -118,56 +126,84 @@ class IndexedInput(Struct, frozen=True):
         return Program(module, first_ordinal=self.first_ordinal)
 
 
+ReadFiles = Callable[[Sequence[IndexedFile]], None]  # gives each file its facts, or the error of reading it
+
+
+class _Group(Struct, frozen=True):
+    """The files of one input: one, or those of a folder."""
+
+    files: tuple[IndexedFile, ...]
+    is_folder: bool
+    without: tuple[KernelFiles, ...] = ()  # kernels of a folder of which there is no code
+
+
 def index_inputs(
-    paths: Sequence[str], patterns: Sequence[str], reading: ReadingOptions, cache: KernelCache
+    paths: Sequence[str],
+    patterns: Sequence[str],
+    reading: ReadingOptions,
+    cache: KernelCache,
+    read_files: ReadFiles | None = None,
 ) -> list[IndexedInput]:
     """Return the facts of all inputs, from the cache where they are there.
 
     patterns: of the kernels that are wanted, as for `load_all`, which this is the same as.
+    read_files: reads those that are not in the cache; here if None.
     Raises InputError, ToolError, HardwareError.
     """
-    found: list[IndexedInput] = []
-    for path in paths:
-        if is_folder(path):
-            files, without = list_folder_kernels(path, patterns)
-            found += _index_folder(files, without, reading, cache)
-        else:
-            file = IndexedFile(path)
-            _index_files([file], reading, cache)
-            if file.error is not None:
-                raise file.error
-            assert file.facts is not None
-            found.append(IndexedInput(file, file.facts))
-    return found
+    groups = [_list_files(path, patterns) for path in paths]
+    files = [file for group in groups for file in group.files]
+    find_facts(files, reading, cache)
+    missing = [file for file in files if file.facts is None]
+    if read_files is None:
+        read_missing_files(missing, reading, cache)
+    else:
+        read_files(missing)
+    return [placed for group in groups for placed in _place_group(group)]
 
 
 def read_programs(files: Sequence[IndexedFile], reading: ReadingOptions, cache: KernelCache) -> None:
     """Read the files that have no program yet. Raises what reading them does."""
     missing = [file for file in files if file.program is None]
-    _read_files(missing, reading, cache)
+    read_missing_files(missing, reading, cache)
     for file in missing:
         if file.error is not None:
             raise file.error
 
 
-def _index_folder(
-    kernels: Sequence[KernelFiles],
-    without: Sequence[KernelFiles],
-    reading: ReadingOptions,
-    cache: KernelCache,
-) -> list[IndexedInput]:
-    files = [IndexedFile(one.code_path, one.levels) for one in kernels]
-    _index_files(files, reading, cache)
-    errors = [file.error for file in files if file.error is not None]
+def find_facts(files: Sequence[IndexedFile], reading: ReadingOptions, cache: KernelCache) -> None:
+    """Give each file its key, and the facts that are kept under it."""
+    for file in files:
+        if cache.store.is_enabled:
+            file.find_key(reading)
+            file.facts = cache.find_input(file.key)
+        elif file.path != STANDARD_INPUT:
+            file.note_state()
+
+
+def _list_files(path: str, patterns: Sequence[str]) -> _Group:
+    if not is_folder(path):
+        return _Group((IndexedFile(path, is_named=True),), is_folder=False)
+    kernels, without = list_folder_kernels(path, patterns)
+    files = tuple(IndexedFile(one.code_path, one.levels) for one in kernels)
+    return _Group(files, is_folder=True, without=tuple(without))
+
+
+def _place_group(group: _Group) -> list[IndexedInput]:
+    """Return the files of an input that could be read, with the warnings of a folder."""
+    errors = [file.error for file in group.files if file.error is not None]
+    if errors and (not group.is_folder or len(errors) == len(group.files)):
+        raise errors[0]
+    if not group.is_folder:
+        (file,) = group.files
+        assert file.facts is not None
+        return [IndexedInput(file, file.facts)]
     found: list[IndexedInput] = []
     ordinal = 1
-    for file in files:
+    for file in group.files:
         if file.facts is not None:
             found.append(IndexedInput(file, _place_facts(file.facts, ordinal, file.levels), ordinal))
             ordinal += len(file.facts.kernels)
-    if not found:
-        raise errors[0]
-    if notes := make_folder_notes(errors, without):
+    if notes := make_folder_notes(errors, group.without):
         first = found[0]
         warnings = tuple(make_warning_entry(first.facts.path, note) for note in notes)
         facts = replace(first.facts, warnings=(*first.facts.warnings, *warnings))
@@ -182,27 +218,24 @@ def _place_facts(facts: InputFacts, first_ordinal: int, levels: dict[str, str]) 
     return replace(facts, kernels=kernels, levels=levels)
 
 
-def _index_files(files: Sequence[IndexedFile], reading: ReadingOptions, cache: KernelCache) -> None:
-    """Find or read the facts of each file."""
-    if cache.store.is_enabled:
-        for file in files:
-            file.find_key(reading)
-            file.facts = cache.find_input(file.key)
-    _read_files([file for file in files if file.facts is None], reading, cache)
+def read_missing_files(files: Sequence[IndexedFile], reading: ReadingOptions, cache: KernelCache) -> None:
+    """Read files, and keep the facts of those that did not change meanwhile.
 
-
-def _read_files(files: Sequence[IndexedFile], reading: ReadingOptions, cache: KernelCache) -> None:
-    """Read files, and keep the facts of those that did not change meanwhile."""
+    Raises the error of a file that the user named; that of a file in a folder is kept with it.
+    """
     if not files:
         return
     if len(files) == 1:
-        _take(files[0], _read_alone(files[0].path, reading), cache)
+        _take(files[0], _read_alone(files[0].path, reading), reading, cache)
         return
-    by_path = {file.path: file for file in files}
+    by_path: dict[str, list[IndexedFile]] = {}  # a user may name a file twice
+    for file in files:
+        by_path.setdefault(file.path, []).append(file)
     for path, module in read_modules(
         list(by_path), usage_path=reading.usage_path, arch=reading.arch, ptx=reading.ptx, jobs=reading.jobs
     ):
-        _take(by_path[path], module, cache)
+        for file in by_path[path]:
+            _take(file, module, reading, cache)
 
 
 def _read_alone(path: str, reading: ReadingOptions) -> Module | WarplensError:
@@ -212,12 +245,16 @@ def _read_alone(path: str, reading: ReadingOptions) -> Module | WarplensError:
         return error
 
 
-def _take(file: IndexedFile, module: Module | WarplensError, cache: KernelCache) -> None:
+def _take(
+    file: IndexedFile, module: Module | WarplensError, reading: ReadingOptions, cache: KernelCache
+) -> None:
     if isinstance(module, WarplensError):
+        if file.is_named:
+            raise module
         file.error = module
         return
     is_new = file.facts is None
-    file.take_module(module, digests=cache.store.is_enabled)
+    file.take_module(module, digests=reading.digests or cache.store.is_enabled)
     if is_new and file.key and file.facts is not None and file.is_unchanged:
         cache.store_input(file.key, file.facts)
 

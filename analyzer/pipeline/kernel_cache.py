@@ -32,7 +32,17 @@ _PRUNE_MISSES = 100  # a run that adds less leaves it to others to look at the f
 # Which kernels, how many processes, and what only the whole report is held against; launches are digested
 # kernel by kernel.
 _OPTIONS_WITHOUT_EFFECT = frozenset(
-    {"kernels", "jobs", "cache_folder", "min_coverage", "launch", "launch_table", "shares_steps"}
+    {
+        "kernels",
+        "jobs",
+        "backend",
+        "scheduler",
+        "cache_folder",
+        "min_coverage",
+        "launch",
+        "launch_table",
+        "shares_steps",
+    }
 )
 _Value = TypeVar("_Value")
 
@@ -42,6 +52,13 @@ class KernelResult(Struct, frozen=True):
 
     reports: tuple[KernelReport, ...]  # one of each launch
     used_trip_rules: tuple[TripCountRule, ...]  # the user's rules that fit some loop of it
+
+    def place(self, path: str, kernel: KernelFacts) -> "KernelResult":
+        """Return the result of the same kernel at its place in an input."""
+        reports = tuple(
+            replace(report, input=path, ordinal=kernel.ordinal, line=kernel.line) for report in self.reports
+        )
+        return KernelResult(reports, self.used_trip_rules)
 
 
 class KernelCache:
@@ -78,11 +95,7 @@ class KernelCache:
         if not self.keeps_kernels or not kernel.digest:
             return ""
         launches = self._find_launches(kernel)
-        # A kernel that is not executed has no limit to share.
-        may_execute = self._options.assumes_launch or any(
-            launch.arguments or launch.grid is not None for launch in launches
-        )
-        n_sharing = n_kernels if may_execute and self._options.shares_steps else 1
+        n_sharing = n_kernels if shares_limits(self._options, launches) else 1
         return digest_parts(
             [
                 b"kernel",
@@ -94,18 +107,14 @@ class KernelCache:
             ]
         )
 
-    def find_kernel(self, key: str, facts: InputFacts, kernel: KernelFacts) -> KernelResult | None:
+    def find_kernel(self, key: str, path: str, kernel: KernelFacts) -> KernelResult | None:
         """Return a result with the place that the kernel has now; None where there is none."""
-        found = self._find(key, self._result_decoder) if key else None
+        found = self.find_result(key, self._result_decoder) if key else None
         if found is None:
             self.n_misses += 1
             return None
         self.n_hits += 1
-        reports = tuple(
-            replace(report, input=facts.path, ordinal=kernel.ordinal, line=kernel.line)
-            for report in found.reports
-        )
-        return KernelResult(reports, found.used_trip_rules)
+        return found.place(path, kernel)
 
     def store_kernel(self, key: str, result: KernelResult) -> None:
         """Keep a result."""
@@ -113,7 +122,7 @@ class KernelCache:
 
     def find_input(self, key: str) -> InputFacts | None:
         """Return the facts of an input; None where there are none."""
-        return self._find(key, self._facts_decoder) if key else None
+        return self.find_result(key, self._facts_decoder) if key else None
 
     def store_input(self, key: str, facts: InputFacts) -> None:
         """Keep the facts of an input."""
@@ -134,7 +143,8 @@ class KernelCache:
             notes.append(f"{folder}: {self.store.n_unwritten} entries could not be written")
         return tuple(notes)
 
-    def _find(self, key: str, decoder: "msgspec.msgpack.Decoder[_Value]") -> _Value | None:
+    def find_result(self, key: str, decoder: "msgspec.msgpack.Decoder[_Value]") -> _Value | None:
+        """Return the value of a key; None where there is none of this type."""
         payload = self.store.find(key)
         if payload is None:
             return None
@@ -166,6 +176,15 @@ class KernelCache:
         if known is None:
             known = self._gpu_keys[id(gpu)] = gpu, encode_json([gpu.key, gpu.file, gpu.arch])
         return known[1]
+
+
+def shares_limits(options: Options, launches: Sequence[Launch]) -> bool:
+    """Return whether a kernel's report depends on how many others there are.
+
+    launches: of the kernel, or all that it may have. One that is not executed has no limit to share.
+    """
+    executes = options.assumes_launch or any(one.arguments or one.grid is not None for one in launches)
+    return executes and options.shares_steps
 
 
 def _list_argument_facts(argument: Argument) -> list[object]:

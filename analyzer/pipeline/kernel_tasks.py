@@ -77,7 +77,7 @@ class KernelTaskRunner:
     def run(self) -> TaskResults:
         """Run all tasks, in as many processes as `options.jobs` and the machine allow, where that pays."""
         n_workers = min(self.options.jobs, count_forkable_cores(), len(self.tasks))
-        sizes = list(map(self._estimate_instructions, self.tasks))
+        sizes = [estimate_instructions(self.options, len(task.loaded), len(task.gpus)) for task in self.tasks]
         if n_workers < 2 or sum(sizes) < _MIN_PARALLEL_INSTRUCTIONS:
             return self.run_batch((0, len(self.tasks)))
         batches = split_evenly(sizes, n_workers * _BATCHES_PER_WORKER)
@@ -123,8 +123,13 @@ class KernelTaskRunner:
             self.cache.store_kernel(task.cache_key, result)
         return result
 
-    def _estimate_instructions(self, task: KernelTask) -> int:
-        """Estimate the work of a task, in instructions of one kernel on one GPU."""
-        options, n_gpus = self.options, max(1, len(task.gpus))
-        executed = bool(options.launch.has_dimensions or options.launch.arguments or options.launch_table)
-        return n_gpus * len(task.loaded) + executed * _EXECUTION_COST_INSTRUCTIONS
+
+def estimate_instructions(options: Options, n_instructions: int, n_gpus: int) -> int:
+    """Estimate the work of a kernel, in instructions of one kernel on one GPU."""
+    executed = bool(
+        options.launch.has_dimensions
+        or options.launch.arguments
+        or options.launch_table
+        or options.assumes_launch
+    )
+    return max(1, n_gpus) * n_instructions + executed * _EXECUTION_COST_INSTRUCTIONS

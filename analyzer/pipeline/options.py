@@ -1,5 +1,6 @@
 """Options of an analysis, as the command line and library users give them."""
 
+from enum import StrEnum
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -8,6 +9,14 @@ from analyzer.execution.profile.branch_rules import BranchTakenRule
 from analyzer.execution.static_counts.block_counts import TripCountRule
 from analyzer.ir.launch import Launch, LaunchTable
 from analyzer.models.calibration import Calibration
+
+
+class Backend(StrEnum):
+    """Who analyzes the files of `analyze_files`; the value is the name on the command line."""
+
+    LOCAL = "local"  # processes of this machine
+    DASK = "dask"
+    RAY = "ray"
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -35,5 +44,7 @@ class Options(Struct, frozen=True, kw_only=True):
     # Processes that share the kernels of large inputs. They are forks, and forks of a program that has
     # threads may deadlock: more than one only if the caller has none.
     jobs: int = 1
+    backend: Backend = Backend.LOCAL
+    scheduler: str | None = None  # address of the cluster's; None: found, or started here
     # Take the launch of `assumed_launch` where nobody gives one, so that two versions of a kernel compare.
     assumes_launch: bool = False

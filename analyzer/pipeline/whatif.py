@@ -1,9 +1,14 @@
-"""Predictions on edited hardware: launches are counted once, then a model runs once for each edit."""
+"""Predictions on edited hardware: launches are counted once, then a model runs once for each edit.
 
-from collections.abc import Callable, Sequence
+Kernels are shared among processes, and what was found of each is kept in the cache of the options.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.fingerprint import compute_model_fingerprint
 from analyzer.hardware.gpu import Gpu
@@ -17,6 +22,7 @@ from analyzer.hardware.parameter_edits import (
     with_settings,
 )
 from analyzer.ir.launch import Launch as CheckedLaunch
+from analyzer.ir.module import SourceFormat
 from analyzer.models.calibration import apply_to_kernel
 from analyzer.models.elasticity import (
     Elasticities,
@@ -28,12 +34,15 @@ from analyzer.models.model_result import ModelResult
 from analyzer.models.portability import is_native
 from analyzer.models.registry import choose_default_model, choose_edited_gpu_model, find_model
 from analyzer.pipeline.analysis import choose_kernels, with_launch
+from analyzer.pipeline.content_digests import digest_json, digest_kernel
 from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
 from analyzer.pipeline.kernel_analyzer import KernelAnalyzer
-from analyzer.pipeline.loaded_program import Program, load_for_gpus
+from analyzer.pipeline.kernel_cache import KernelCache
+from analyzer.pipeline.loaded_program import LoadedKernel, Program, load_for_gpus
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.python_launch import Launch
 from analyzer.report.analyze_schema import PredictionEntry
+from analyzer.report.input_entries import make_kernel_facts
 from analyzer.report.kernel_entries import make_prediction_entry
 from analyzer.report.whatif_entries import make_figure_entries, make_point_entry, make_whatif_notes
 from analyzer.report.whatif_schema import WHATIF_SCHEMA, PointEntry, WhatIfKernel, WhatIfReport
@@ -41,6 +50,9 @@ from analyzer.text.demangling import demangle
 from analyzer.text.errors import HardwareError, UsageError
 from analyzer.text.progress import ProgressCallback, ignore_progress
 from analyzer.version import __version__
+from analyzer.worker_pool import count_forkable_cores, run_in_forks
+
+EditedGpu = tuple[tuple[ParameterSetting, ...], Gpu]
 
 
 class HardwareEdits(Struct, frozen=True, kw_only=True):
@@ -91,19 +103,20 @@ def whatif_programs(
     """
     if len(options.models) > 1:
         raise UsageError("whatif takes one --model", hint="run it once for each")
-    chosen = [kernel for kernels in choose_kernels(programs, options) for kernel in kernels]
-    base = find_single_gpu(gpu, chosen[0].kernel.arch)
-    points = [
+    chosen = [
+        (program.module.source_format, kernel)
+        for program, kernels in zip(programs, choose_kernels(programs, options), strict=True)
+        for kernel in kernels
+    ]
+    base = find_single_gpu(gpu, chosen[0][1].kernel.arch)
+    points = tuple(
         (settings, with_settings(base, settings))
         for settings in combine_settings(edits.settings, edits.sweeps)
-    ]
-    kernel_analyzer = KernelAnalyzer(options, len(chosen))
-    counted: list[CountedLaunch] = []
-    for number, kernel in enumerate(chosen):
-        progress(number, len(chosen), demangle(kernel.name))
-        counted += kernel_analyzer.count_launches(kernel)
-    tell = partial(progress, 0, 0)
-    found = [_evaluate_kernel(one, base, points, edits, options, tell) for one in counted]
+    )
+    sweep = _Sweep(base, points, edits, options, progress, [kernel for _, kernel in chosen])
+    cache = KernelCache(options)
+    keys = [_make_key(cache, kernel, source_format, sweep) for source_format, kernel in chosen]
+    found = [kernel for result in sweep.evaluate_all(keys, cache) for kernel in result.kernels]
     return WhatIfReport(
         schema=WHATIF_SCHEMA,
         tool_version=__version__,
@@ -117,10 +130,96 @@ def whatif_programs(
     )
 
 
+class _SweepResult(Struct, frozen=True):
+    """The entries of one kernel, one for each launch."""
+
+    kernels: tuple[WhatIfKernel, ...]
+
+
+class _Sweep:
+    """Some kernels on a GPU and its edits, shared among processes."""
+
+    def __init__(
+        self,
+        base: Gpu,
+        points: tuple[EditedGpu, ...],
+        edits: HardwareEdits,
+        options: Options,
+        progress: ProgressCallback,
+        kernels: Sequence[LoadedKernel],
+    ) -> None:
+        self.base, self.points, self.edits = base, points, edits
+        self.options, self.progress, self.kernels = options, progress, kernels
+        self.analyzer = KernelAnalyzer(options, len(kernels))
+
+    def evaluate_all(self, keys: Sequence[str], cache: KernelCache) -> list[_SweepResult]:
+        """Return the result of each kernel, from the cache where it is there."""
+        found = [cache.find_result(key, _RESULT_DECODER) if key else None for key in keys]
+        missing = [index for index, result in enumerate(found) if result is None]
+        n_workers = min(self.options.jobs, count_forkable_cores(), len(missing))
+        if n_workers < 2:
+            results: Iterable[_SweepResult] = map(self.evaluate, missing)
+        else:
+            tell, self.progress = self.progress, ignore_progress  # forks tell nothing
+            results = run_in_forks(self.evaluate, missing, n_workers, _SweepResult)
+            results = _tell_each(results, len(missing), tell)
+        for index, result in zip(missing, results, strict=True):
+            found[index] = result
+            if keys[index]:
+                cache.store.store(keys[index], msgspec.msgpack.encode(result))
+        cache.finish()
+        return [
+            _place_result(result, kernel.input_path)
+            for result, kernel in zip(found, self.kernels, strict=True)
+            if result is not None
+        ]
+
+    def evaluate(self, index: int) -> _SweepResult:
+        """Return the result of a kernel."""
+        kernel = self.kernels[index]
+        self.progress(index, len(self.kernels), demangle(kernel.name))
+        tell = partial(self.progress, index, len(self.kernels))
+        counted = self.analyzer.count_launches(kernel)
+        return _SweepResult(
+            tuple(
+                _evaluate_kernel(one, self.base, self.points, self.edits, self.options, tell)
+                for one in counted
+            )
+        )
+
+
+_RESULT_DECODER = msgspec.msgpack.Decoder(_SweepResult)
+
+
+def _tell_each(
+    results: Iterable[_SweepResult], n_kernels: int, tell: ProgressCallback
+) -> Iterator[_SweepResult]:
+    for done, result in enumerate(results, 1):
+        tell(done, n_kernels, "kernels")
+        yield result
+
+
+def _place_result(result: _SweepResult, path: str) -> _SweepResult:
+    return _SweepResult(tuple(replace(kernel, input=path) for kernel in result.kernels))
+
+
+def _make_key(cache: KernelCache, loaded: LoadedKernel, source_format: SourceFormat, sweep: _Sweep) -> str:
+    """Return the key of a kernel's result; "" where it is not kept.
+
+    Instructions that were lowered from PTX are more than their texts say, and a trace is more than code.
+    """
+    if not cache.keeps_kernels or loaded.traces or loaded.is_virtual:
+        return ""
+    facts = make_kernel_facts(loaded.kernel, loaded.ordinal, digest_kernel(loaded.kernel, source_format))
+    gpus = [sweep.base, *(gpu for _, gpu in sweep.points)]
+    key = cache.make_kernel_key(facts, gpus, len(sweep.kernels))
+    return digest_json(["whatif", key, sweep.edits])
+
+
 def _evaluate_kernel(
     counted: CountedLaunch,
     base: Gpu,
-    points: Sequence[tuple[tuple[ParameterSetting, ...], Gpu]],
+    points: Sequence[EditedGpu],
     edits: HardwareEdits,
     options: Options,
     tell: Callable[[str], None],

@@ -1,6 +1,5 @@
 """The text of a check: kernels that changed, worst first, what trips the gate, and how to accept it."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
@@ -23,6 +22,8 @@ _MAX_ROWS = 60
 _MAX_VIOLATIONS = 60
 _MAX_NAME_CHARS = 80
 _MAX_SHOWN_EVIDENCE = 3
+_SHOWN_METRICS = ("cycles", "registers", "spill_bytes")
+_MIN_SHOWN_CHANGE = 0.005
 _SAME = "[=]"
 _NO_FIGURE = ""
 _STYLES = {
@@ -58,23 +59,29 @@ def print_check(report: CheckReport, console: Console) -> None:
 
 
 def _is_plain(kernel: CheckedKernel) -> bool:
-    """Return whether a kernel is the baseline's and within its budgets, so that there is nothing to say."""
-    return kernel.outcome is Outcome.PASSED and kernel.status is KernelStatus.SAME
+    """Return whether a kernel passed and nothing of it moved that is worth a row."""
+    if kernel.outcome is not Outcome.PASSED or kernel.status is KernelStatus.RENAMED:
+        return False
+    shown = (each for each in kernel.metrics if each.metric in _SHOWN_METRICS and each.baseline is not None)
+    return not any(abs(each.change or 0.0) >= _MIN_SHOWN_CHANGE for each in shown)
 
 
 def _make_table(report: CheckReport, changed: Sequence[CheckedKernel]) -> FittedTable:
     has_gpus = len(report.gpus) > 1
     rows, styles = [], []
-    names = Counter((kernel.demangled, kernel.architecture) for kernel in report.kernels)
+    marks = _list_marks(report)
     for kernel in changed[:_MAX_ROWS]:
-        is_ambiguous = names[kernel.demangled, kernel.architecture] > 1
-        for row in _make_rows(kernel, has_gpus=has_gpus, shows_input=is_ambiguous):
+        name = shorten_middle(kernel.demangled, _MAX_NAME_CHARS)
+        for row in _make_rows(kernel, name + marks.get(id(kernel), ""), has_gpus=has_gpus):
             rows.append(row)
             styles.append(_STYLES[kernel.outcome])
     others = len(report.kernels) - len(changed[:_MAX_ROWS])
+    n_moved = sum(kernel.status is KernelStatus.CHANGED for kernel in report.kernels if _is_plain(kernel))
     if others:
-        figures = (_SAME, "", _SAME, _SAME) if len(changed) <= _MAX_ROWS else ("", "", "", "")
-        rows.append((*figures, f"[{others:,} other{'s' if others > 1 else ''}]", "", "", ""))
+        note = f", {n_moved:,} with other code" if n_moved else ""
+        is_same = report.baseline and len(changed) <= _MAX_ROWS
+        figures = (_SAME, "", _SAME, _SAME) if is_same else ("", "", "", "")
+        rows.append((*figures, f"[{others:,} other{'s' if others > 1 else ''}{note}]", "", "", ""))
         styles.append("dim")
     columns = [
         Column("cycles"),
@@ -95,7 +102,29 @@ def _make_table(report: CheckReport, changed: Sequence[CheckedKernel]) -> Fitted
     )
 
 
-def _make_rows(kernel: CheckedKernel, *, has_gpus: bool, shows_input: bool) -> Iterator[tuple[str, ...]]:
+def _list_marks(report: CheckReport) -> dict[int, str]:
+    """Return, by identity, what tells a kernel from others of its name: architecture, input, launch."""
+    by_name: dict[str, list[CheckedKernel]] = {}
+    for kernel in report.kernels:
+        by_name.setdefault(kernel.demangled, []).append(kernel)
+    marks: dict[int, str] = {}
+    for kernels in by_name.values():
+        if len(kernels) == 1:
+            continue
+        facts = [(one.architecture, f"in {one.input}", _format_grid(one)) for one in kernels]
+        telling = [at for at in range(len(facts[0])) if len({each[at] for each in facts}) > 1]
+        for kernel, each in zip(kernels, facts, strict=True):
+            marks[id(kernel)] = "".join(f" {each[at]}" for at in telling)
+    return marks
+
+
+def _format_grid(kernel: CheckedKernel) -> str:
+    """Return `grid 132x1x1`; "" where it is not known."""
+    grid = None if kernel.launch is None else kernel.launch.grid
+    return "" if grid is None else f"grid {'x'.join(map(str, grid))}"
+
+
+def _make_rows(kernel: CheckedKernel, name: str, *, has_gpus: bool) -> Iterator[tuple[str, ...]]:
     """Yield a row for each GPU on which the cycles moved, the worst first, and one at least."""
     cycles = sorted(
         (
@@ -108,8 +137,6 @@ def _make_rows(kernel: CheckedKernel, *, has_gpus: bool, shows_input: bool) -> I
     shown = [each for each in cycles if each.change] if has_gpus else cycles[:1]
     registers, spills = (_format_difference(_find(kernel, name)) for name in ("registers", "spill_bytes"))
     about = (registers, f"{spills} B" if spills and spills != _SAME else spills)
-    name = shorten_middle(kernel.demangled, _MAX_NAME_CHARS)
-    name = f"{name} in {kernel.input}" if shows_input else name
     verdict, why = _format_verdict(kernel), "; ".join(kernel.evidence[:_MAX_SHOWN_EVIDENCE])
     entries: list[CheckedMetric | None] = [*(shown or cycles[:1])]
     for each in entries or [None]:

@@ -7,7 +7,7 @@ from msgspec import UNSET, Struct
 from analyzer.execution.static_counts.block_counts import TripCountRule
 from analyzer.flow.missing_code import CUT_OFF_CODE
 from analyzer.hardware.gpu_database import list_known_archs, strip_arch_suffix
-from analyzer.ir.module import Module
+from analyzer.ir.module import Kernel, Module
 from analyzer.report.analyze_schema import InputEntry, KernelReport, WarningEntry
 from analyzer.text.source import Diagnostic
 
@@ -56,19 +56,24 @@ def collect_input_facts(module: Module, first_ordinal: int = 1, digests: Sequenc
         triton=dict(module.triton),
         warnings=tuple(make_warning_entry(module.path, diagnostic) for diagnostic in module.diagnostics),
         kernels=tuple(
-            KernelFacts(
-                name=kernel.name,
-                arch=kernel.arch,
-                line=kernel.line,
-                ordinal=first_ordinal + index,
-                instructions=len(kernel),
-                is_excerpt=kernel.is_excerpt,
-                triton_hash=kernel.triton_hash,
-                digest=digests[index] if digests else "",
-            )
+            make_kernel_facts(kernel, first_ordinal + index, digests[index] if digests else "")
             for index, kernel in enumerate(module.kernels)
         ),
         levels=dict(module.levels),
+    )
+
+
+def make_kernel_facts(kernel: Kernel, ordinal: int, digest: str = "") -> KernelFacts:
+    """Return the facts of a kernel; ordinal and digest as in `KernelFacts`."""
+    return KernelFacts(
+        name=kernel.name,
+        arch=kernel.arch,
+        line=kernel.line,
+        ordinal=ordinal,
+        instructions=len(kernel),
+        is_excerpt=kernel.is_excerpt,
+        triton_hash=kernel.triton_hash,
+        digest=digest,
     )
 
 

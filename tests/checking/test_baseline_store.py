@@ -134,6 +134,15 @@ def test_a_wrong_field_and_a_kernel_twice_are_shown(tmp_path: Path) -> None:
     assert ":15:1" in str(caught.value.diagnostic.location)
 
 
+def test_bytes_that_are_no_text_are_one_error(tmp_path: Path) -> None:
+    path = tmp_path / "b.json"
+    path.write_bytes(
+        format_baseline(make_baseline("name")).encode().replace(b'"name":"name"', b'"name":"n\x99"')
+    )
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_baseline(path)
+
+
 def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "b.json"
     write_baseline(path, make_baseline("a"))

@@ -117,6 +117,7 @@ def test_no_file_is_the_default(tmp_path: Path) -> None:
         ('cycles = "nan%"', "2:10", ("cycles must be a share",)),
         ('cycles = "1.2.3%"', "2:10", ("not a number",)),
         ("cycles = nan", "2:10", ("finite number",)),
+        ("x = 1", "2:1", ("unknown key 'x'", "settings: inputs", "thresholds")),
         ("flops = 3", "2:1", ("unknown key 'flops'",)),
         ("max_registesr = 3", "2:1", ("did you mean max_registers?",)),
         ('max_registers = "12"', "2:17", ("max_registers must be a number",)),

@@ -172,6 +172,7 @@ def test_budgets_need_no_baseline(check: Check, monkeypatch: pytest.MonkeyPatch)
     assert ("bad", "shared-bank-conflict") in rules
     assert ("bad", "max-registers") in rules
     assert not Path(BASELINE).exists()
+    assert json.loads(out)["totals"]["added"] == 0
     assert "budgets alone were held" in json.loads(out)["notes"][0]
     assert "max-shared-bytes is not held for" in out  # the dump does not say it
     assert check("k.sass", "--no-baseline")[0] == 1
@@ -341,6 +342,8 @@ def test_hostile_names_are_shown_as_text(check: Check) -> None:
         (("k.sass", "-g", "h1000"), "no GPU is called"),
         (("k.sass", "-o", "k.sass"), "would replace k.sass"),
         (("k.sass", "--baseline", "k.sass"), "would replace k.sass"),
+        (("*.sass", "-o", "k.sass"), "would replace k.sass"),
+        (("k.sass", "-o", "k.res"), "would replace k.res"),
         (("k.sass", "-o", BASELINE), "which this command reads or writes"),
         (("k.sass", "--baseline", "/proc/none/b.json", "--update"), "cannot write the baseline"),
         (("k.sass", "-o", "/proc/none/out.txt"), "cannot write /proc/none/out.txt"),
@@ -349,6 +352,7 @@ def test_hostile_names_are_shown_as_text(check: Check) -> None:
 )
 def test_bad_usage_is_one_error(options: tuple[str, ...], said: str, check: Check, capsys: Capture) -> None:
     write(dump(a="vector_add"))
+    write((TRACES / "cuda" / "sm_80" / "report16.res").read_text(encoding="utf-8"), "k.res")
     code = run(["check", *options])
     err = capsys.readouterr().err
     assert code == 2
