@@ -101,6 +101,7 @@ def tell(story: Story, folder: Path, clone: Path, inputs: dict[str, str]) -> Non
 
     def check(title: str, code: int, **more: str) -> ActionRun:
         given = {**inputs, "baseline": f"{story.name}-baseline.json", **more}
+        run(workspace, "git", "clean", "-fdxq")  # a job starts from what is committed
         # A runner installs anew for each job; here the first one's environments are kept.
         skipped = INSTALLING if (temp / "warplens").exists() else ()
         done = run_action(
