@@ -36,7 +36,7 @@ def test_a_role_that_is_looked_up_is_unknown_without_the_table(tmp_path: Path) -
         )
     shutil.copy(cubin.with_suffix(".json"), tmp_path)
     sizes = tuple(Argument(name, 256) for name in "mnk")
-    options = analyzer.Options(launch=Launch(grid=Dim3(148), arguments=sizes), step_limit=10_000)
+    options = analyzer.Options(launch=Launch(grid=Dim3(148), arguments=sizes), step_limit=3_000)
     (kernel,) = analyzer.analyze(analyzer.load(str(dump)), options=options).kernels
     assert kernel.counts.provenance == "unknown"
     assert any(

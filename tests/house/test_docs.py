@@ -27,7 +27,7 @@ def fences(language: str) -> list[tuple[str, str]]:
 def commands() -> list[str]:
     lines = (line for _, text in fences("") for line in text.replace("\\\n", " ").splitlines())
     found = [line[line.index("warplens ") :] for line in lines if re.search(r"(^|/)warplens (?!-)", line)]
-    return [line for line in found if "|" not in line and "$" not in line]
+    return list(dict.fromkeys(" ".join(line.split()) for line in found if "|" not in line and "$" not in line))
 
 
 @pytest.fixture
