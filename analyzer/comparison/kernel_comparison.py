@@ -43,6 +43,10 @@ _MAX_PLACES = 3
 _MIN_ACCESS_MOVE = 0.05  # of sectors or wavefronts per request
 _MIN_TOLD_SHARE = 0.01  # of the cycles: of a line, a wait, a loop
 _MIN_FINDING_SHARE = 0.03
+_METRICS_OF_LIMITERS: Mapping[str, tuple[str, ...]] = {
+    "registers": ("registers",),
+    "shared": ("shared_bytes", "dynamic_shared_bytes"),
+}
 _MIN_UNROLL_FACTOR = 1.9
 _UNROLL_TOLERANCE = 0.05  # trips that a prologue or a remainder takes
 _UNKNOWN_WORK = ("grid", "block", "trips", "branches", "code")
@@ -276,15 +280,24 @@ def _describe_stall_shift(change: GpuChange) -> str:
 
 
 def _describe_occupancy(predictions: Sequence[GpuChange], changes: Sequence[MetricChange]) -> Iterator[str]:
-    registers = next((each for each in changes if each.metric == "registers"), None)
     for each in predictions:
         if each.old_ctas_per_sm == each.new_ctas_per_sm:
             continue
-        cause = f"limited by {each.new_occupancy_limiter}"
-        if registers and registers.old is not None and registers.new is not None:
-            more = registers.new - registers.old
-            cause = f"{abs(more):.0f} {'more' if more > 0 else 'fewer'} registers, {cause}"
+        fewer = each.new_ctas_per_sm < each.old_ctas_per_sm
+        limiter = each.new_occupancy_limiter if fewer else each.old_occupancy_limiter
+        cause = ", ".join((*_describe_occupancy_cause(limiter, changes), f"limited by {limiter}"))
         yield f"{each.old_ctas_per_sm} -> {each.new_ctas_per_sm} CTAs per SM on {each.gpu_name}: {cause}"
+
+
+def _describe_occupancy_cause(limiter: str, changes: Sequence[MetricChange]) -> Iterator[str]:
+    """Yield how much more or less there is of what limits the CTAs of an SM."""
+    names = _METRICS_OF_LIMITERS.get(limiter.partition(" ")[0], ())
+    for change in changes:
+        if change.metric in names and change.old is not None and change.new is not None:
+            moved = change.new - change.old
+            metric = METRICS[change.metric]
+            amount = f"{format_amount(abs(moved))} {metric.unit} " if metric.unit else f"{abs(moved):.0f} "
+            yield f"{amount}{'more' if moved > 0 else 'less' if metric.unit else 'fewer'} {metric.label}"
 
 
 def _describe_spills(
@@ -370,7 +383,7 @@ def _describe_lines(alignment: Alignment, predictions: Sequence[GpuChange]) -> I
 
 
 def _describe_resources(changes: Sequence[MetricChange]) -> Iterator[str]:
-    for name in ("registers", "shared_bytes", "stack_frame_bytes"):
+    for name in ("registers", "shared_bytes", "dynamic_shared_bytes", "stack_frame_bytes"):
         change = next((each for each in changes if each.metric == name), None)
         if change is not None and change.old is not None and change.new is not None:
             yield f"{METRICS[name].label} {format_amount(change.old)} -> {format_amount(change.new)}"
