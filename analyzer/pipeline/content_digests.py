@@ -11,9 +11,8 @@ different contents have the same text.
 
 import hashlib
 import os
-import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -27,10 +26,10 @@ from analyzer import version
 from analyzer.fingerprint import compute_model_fingerprint, list_model_files
 from analyzer.frontend.cuda_tools import TOOL_NAMES, find_tool
 from analyzer.ir.module import Kernel, SourceFormat
+from analyzer.ir.numbered_labels import make_label_renamer
 
 _VERSIONED_LIBRARIES = ("numpy", "msgspec")  # of which a result may depend on the version
 _BINARY_PROBE_BYTES = 4096
-_NUMBERED_LABEL = re.compile(r"\.L_(?:x_)?\d+\b")
 _JSON = msgspec.json.Encoder(order="deterministic", enc_hook=lambda value: _encode_other(value))
 
 
@@ -104,7 +103,7 @@ def digest_kernel(kernel: Kernel, source_format: SourceFormat, salt: str = "") -
     ranks = np.empty(len(used), np.int64)
     ranks[order] = np.arange(len(used))
     texts = kernel.form_table.texts
-    rename = _make_label_renamer(kernel)
+    rename = make_label_renamer(kernel)
     own_texts = [rename(texts[int(used[place])]) for place in order]
     digest = hashlib.sha256()
     _update(digest, _JSON.encode([salt, source_format.value, own_texts]))
@@ -116,18 +115,6 @@ def digest_kernel(kernel: Kernel, source_format: SourceFormat, salt: str = "") -
     _update(digest, _JSON.encode([getattr(kernel, name) for name in _DIGESTED_FIELDS]))
     _update(digest, _JSON.encode([(rename(name), address) for name, address in kernel.labels]))
     return digest.hexdigest()
-
-
-def _make_label_renamer(kernel: Kernel) -> Callable[[str], str]:
-    """Return a function that gives numbered labels of the kernel the names of their addresses.
-
-    nvdisasm numbers the labels of a whole file, so that a branch more in one kernel renames those of all that
-    follow. No report has these names but a listing, which is not kept.
-    """
-    names = {name: f".L_{address:#x}" for name, address in kernel.labels if _NUMBERED_LABEL.fullmatch(name)}
-    if not names:
-        return str
-    return lambda text: _NUMBERED_LABEL.sub(lambda match: names.get(match[0], match[0]), text)
 
 
 # Beside the columns, which are digested as bytes, and `line` and `form_table`, which are the file's.

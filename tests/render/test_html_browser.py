@@ -269,11 +269,12 @@ def test_dark_and_light(matmul: Visit) -> None:
 def test_print_shows_every_part(matmul: Visit) -> None:
     matmul.go("#/0/overview")
     page = matmul.page
-    page.emulate_media(media="print")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(24, 27, 32)"
     assert page.locator("#panel-loops").is_visible()
     assert page.locator("#panel-memory").is_visible()
     assert not page.locator(".tabs").is_visible()
-    page.emulate_media(media="screen")
+    page.emulate_media(media="screen", color_scheme="light")
 
 
 @pytest.mark.parametrize("name", ["matmul", "library"])

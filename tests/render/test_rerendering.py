@@ -124,3 +124,9 @@ def test_a_damaged_field_is_shown_where_it_stands() -> None:
     assert location is not None
     assert location.text.strip() == '"cycles": "many",'
     assert location.line == data[: data.index(b'"many"')].count(b"\n") + 1
+
+
+@pytest.mark.parametrize("rest", [b'"inputs": [{"path": "a\x99b"}]', b'"gpus": 3, "x": "\x99"'])
+def test_bytes_that_are_no_text_are_an_input_error(rest: bytes) -> None:
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_report(b'{"schema": "warplens/analyze/1", ' + rest + b"}")

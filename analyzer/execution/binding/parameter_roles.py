@@ -11,8 +11,8 @@ word that is a plain addend of it, neither scaled nor negated, is the low word o
     LDG.E R4, desc[UR4][R2.64]
 
 Only low words are followed: the carry of a sum takes the same way. What goes through memory, a call or a
-select of bytes is not followed, so a pointer may be missed; nothing else is taken for one, except an offset in
-bytes that is added unscaled.
+select of bytes is not followed, so a pointer may be missed; nothing else is taken for one, except an offset
+in bytes that is added unscaled.
 """
 
 from collections.abc import Iterator

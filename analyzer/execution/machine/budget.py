@@ -63,10 +63,10 @@ class Budget:
         self._add_steps(depth // _LOOPS_PER_STEP)
 
     def spend_on_gain(self, n_in_entry: int) -> None:
-        """Spend the steps of the so manieth acceleration in one entry of a loop. Raises StopExecution.
+        """Spend the steps of the nth acceleration in one entry of a loop. Raises StopExecution.
 
-        Loops of people end after some. One that counts to the value of a pointer would go on from one overflow
-        of a low word to the next, for minutes.
+        Loops of people end after some. One that counts to the value of a pointer would go on for minutes,
+        from one overflow of a low word to the next.
         """
         if n_in_entry > _FREE_GAINS_PER_ENTRY:
             self._add_steps(_STEPS_PER_GAIN)

@@ -21,7 +21,7 @@ from analyzer.report.analyze_schema import (
 
 _MAX_HOT_PLACES = 9
 _MIN_STALL_SHARE = 0.002
-_MIN_LABEL_SHARE = 0.13  # of a stack, below which a segment's name does not fit
+_LABEL_SHARE, _LETTER_SHARE = 0.03, 0.011  # of a stack that a segment's name takes: its margins, a letter
 _MAX_MEMORY_ROWS = 400
 _MAX_LOOPS, _MAX_STACKS = 60, 16  # in the table of pressure; drawn by stall
 _MIN_RESOURCE_SHARE = 0.03  # of the largest bound, below which a resource has no column
@@ -200,7 +200,7 @@ def make_stack(stack: Mapping[str, float], total: float) -> tuple[Segment, ...]:
                 share=share,
                 start=start,
                 width=share,
-                is_labeled=share >= _MIN_LABEL_SHARE,
+                is_labeled=share >= _LABEL_SHARE + _LETTER_SHARE * len(name),
             )
         )
         start += share

@@ -432,7 +432,7 @@ function makeStack(parts, total, height, width = 100) {
     const share = cycles / total * width;
     svg.append(make("svg:rect", { class: `seg s-${name}`, x: `${start}%`, width: `${share}%`, height,
       "data-tip": `${label(name)}: ${percent(cycles / total)}, ${group(cycles)} cycles` }));
-    if (share > 13 && height > 20) svg.append(make("svg:text", { class: `seg-label l-${name}`, x: `${start + share / 2}%`, y: height / 2 + 4, "text-anchor": "middle" }, label(name)));
+    if (share > 3 + 1.1 * name.length && height > 20) svg.append(make("svg:text", { class: `seg-label l-${name}`, x: `${start + share / 2}%`, y: height / 2 + 4, "text-anchor": "middle" }, label(name)));
     start += share;
   }
   return svg;
