@@ -151,7 +151,7 @@ def _matters(change: MetricChange, figures: Mapping[str, tuple[float, float]]) -
         return True
     requests = figures.get(f"{change.metric.partition('_')[0]}_requests")
     if requests is None or not all(requests):
-        return False
+        return change.metric.startswith("local_")  # spills appear: their share was looked at before
     before, after = old / requests[0], new / requests[1]
     return abs(after - before) >= WORK_MOVED * max(before, after)
 
