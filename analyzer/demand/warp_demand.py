@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from analyzer.demand.access_bytes import AccessBytes
 from analyzer.demand.opcode_costs import PIPES, OpcodeCosts
 from analyzer.flow.cfg import Cfg
-from analyzer.ir.arrays import FloatArray, IdArray, make_read_only
+from analyzer.ir.arrays import FloatArray, IdArray, make_read_only, order_by_first_place
 from analyzer.ir.scheduling import Pipe
 
 
@@ -60,18 +60,21 @@ def compute_warp_demand(
     opcode_ids, moved: of a kernel's instructions, [n].
     weights: executions of each of them, or of those that `rows` selects.
     """
-    ids = opcode_ids[rows]
-    executed = _sum_by_id(ids, weights, len(costs.pipe))
-    cycles = executed * costs.issue_cycles
+    ids, n_opcodes = opcode_ids[rows], len(costs.pipe)
+    # Opcodes are numbered through the module: in their own order, sums are the kernel's own to the last bit.
+    used = order_by_first_place(ids, n_opcodes)
+    executed = _sum_by_id(ids, weights, n_opcodes)[used]
+    cycles = executed * costs.issue_cycles[used]
     repeated = weights * (moved.constant_passes[rows] - 1.0)
     if repeated.any():
-        cycles += _sum_by_id(ids, repeated, len(costs.pipe)) * costs.issue_cycles
+        cycles += _sum_by_id(ids, repeated, n_opcodes)[used] * costs.issue_cycles[used]
     n_pipes = len(PIPES)
-    operations = _sum_by_id(costs.pipe, executed, n_pipes)
-    busy = _sum_by_id(costs.pipe, cycles, n_pipes)
-    shared = costs.alternate_pipe >= 0
+    pipe, alternate_pipe = costs.pipe[used], costs.alternate_pipe[used]
+    operations = _sum_by_id(pipe, executed, n_pipes)
+    busy = _sum_by_id(pipe, cycles, n_pipes)
+    shared = alternate_pipe >= 0
     if shared.any():
-        _balance_alternate_pipes(costs, shared, executed, cycles, operations, busy)
+        _balance_alternate_pipes(pipe, alternate_pipe, shared, executed, cycles, operations, busy)
     return WarpDemand(
         instructions=float(executed.sum()),
         pipes={
@@ -79,8 +82,8 @@ def compute_warp_demand(
             for i, pipe in enumerate(PIPES)
             if operations[i] > 0 and pipe is not Pipe.FRONTEND
         },
-        flops=float(executed @ costs.flops),
-        tensor_fma=float(executed @ costs.tensor_fma),
+        flops=float(executed @ costs.flops[used]),
+        tensor_fma=float(executed @ costs.tensor_fma[used]),
         global_bytes=float(weights @ moved.global_bytes[rows]),
         shared_bytes=float(weights @ moved.shared_bytes[rows]),
         local_bytes=float(weights @ moved.local_bytes[rows]),
@@ -92,7 +95,8 @@ def _sum_by_id(ids: NDArray[np.integer[Any]], weights: FloatArray, n: int) -> Fl
 
 
 def _balance_alternate_pipes(
-    costs: OpcodeCosts,
+    pipe: NDArray[np.int8],
+    alternate_pipe: NDArray[np.int8],
     shared: NDArray[np.bool_],
     executed: FloatArray,
     cycles: FloatArray,
@@ -100,9 +104,9 @@ def _balance_alternate_pipes(
     busy: FloatArray,
 ) -> None:
     """Move instructions that two pipes take to the less busy one, as the scheduler would; in place."""
-    pairs = {(int(a), int(b)) for a, b in zip(costs.pipe[shared], costs.alternate_pipe[shared], strict=True)}
+    pairs = {(int(a), int(b)) for a, b in zip(pipe[shared], alternate_pipe[shared], strict=True)}
     for main, other in sorted(pairs):
-        movable = shared & (costs.pipe == main) & (costs.alternate_pipe == other)
+        movable = shared & (pipe == main) & (alternate_pipe == other)
         movable_cycles, movable_operations = float(cycles[movable].sum()), float(executed[movable].sum())
         moved = min(movable_cycles, max(0.0, (busy[main] - busy[other]) / 2))
         if movable_cycles <= 0 or moved <= 0:

@@ -19,7 +19,7 @@ from analyzer.flow.loops import LoopForest
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.occupancy import Occupancy
 from analyzer.hardware.schema import Arch
-from analyzer.ir.arrays import FloatArray
+from analyzer.ir.arrays import FloatArray, order_by_first_place
 from analyzer.ir.launch import Dim3, Timing
 from analyzer.ir.module import Kernel
 from analyzer.ir.scheduling import Basis, TensorRate
@@ -102,7 +102,8 @@ class ModelInput(Struct, frozen=True, kw_only=True):
         )
         if not executed.any():
             return None
-        products = opcodes[int(executed.argmax())].mma_shape
+        order = order_by_first_place(ids, len(opcodes))  # of equal ones the first decides
+        products = opcodes[int(order[executed[order].argmax()])].mma_shape
         return None if products is None else products.tensor_rate
 
 

@@ -62,6 +62,6 @@ def find_unsupported_opcodes(kernel: Kernel, gpu: Gpu) -> tuple[str, ...]:
     if not missing:
         return ()
     opcodes = kernel.form_table.opcodes
-    used = sorted(set(kernel.opcode_ids.tolist()))
+    used = dict.fromkeys(kernel.opcode_ids.tolist())
     names = (opcodes[number].name for number in used if opcodes[number].sched_class in missing)
     return tuple(dict.fromkeys(names))

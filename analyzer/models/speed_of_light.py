@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from analyzer.demand.tcgen05_tiles import is_tcgen05_mma
 from analyzer.hardware.gpu import Gpu, find_sched_timing
 from analyzer.hardware.schema import Arch
-from analyzer.ir.arrays import FloatArray
+from analyzer.ir.arrays import FloatArray, order_by_first_place
 from analyzer.ir.module import InstructionForm, Kernel
 from analyzer.ir.opcode import Opcode, OpKind
 from analyzer.ir.operand import ConstantBankOperand, Register
@@ -121,9 +121,11 @@ def _measure_compute(
     opcodes, gpu = model_input.kernel.form_table.opcodes, model_input.gpu
     executed = _count_warp_executions(model_input)
     found: dict[tuple[str, Unit, bool], _Work] = {}
-    for number in np.flatnonzero(executed * model_input.costs.flops).tolist():
+    for number in order_by_first_place(model_input.kernel.opcode_ids, len(opcodes)).tolist():
         opcode = opcodes[number]
         operations = float(executed[number] * model_input.costs.flops[number])
+        if not operations:
+            continue
         rate = None if opcode.mma_shape is None else opcode.mma_shape.tensor_rate
         if rate is None:
             name = _VECTOR_TYPE_BY_KIND.get(opcode.kind, "FP32")

@@ -19,14 +19,18 @@ from analyzer.cli.app import run
 from analyzer.cli.launch_options import parse_launch
 from analyzer.execution.profile.branch_rules import BranchTakenRule
 from analyzer.execution.static_counts.block_counts import TripCountRule
+from analyzer.hardware.parameter_edits import parse_setting
 from analyzer.ir.launch import Dim3, Launch, LaunchTable
 from analyzer.models.calibration import Calibration
 from analyzer.pipeline import Options, analyze_programs, input_index, load_all
+from analyzer.pipeline import whatif as whatif_module
 from analyzer.pipeline.cached_analysis import analyze_files
 from analyzer.pipeline.content_digests import digest_code
+from analyzer.pipeline.edited_kernels import HardwareEdits
 from analyzer.pipeline.entry_store import EntryStore, measure_folder
 from analyzer.pipeline.kernel_cache import _OPTIONS_WITHOUT_EFFECT, KernelCache
 from analyzer.pipeline.kernel_tasks import KernelTaskRunner
+from analyzer.pipeline.whatif import whatif_programs
 from analyzer.render.json import render_json
 from analyzer.report.analyze_schema import Report
 
@@ -492,3 +496,49 @@ class TestCommand:
         told = "".join(capsys.readouterr().out.split("\n"))
         assert str(tmp_path) in told
         assert "2 entries" in told
+
+
+class TestWhatIf:
+    EDITS = HardwareEdits(settings=(parse_setting("dram=x2"),), elasticity=False)
+
+    def run(self, options: Options, edits: HardwareEdits = EDITS) -> str:
+        options = replace(options, models=("roofline",), kernels=("saxpy", "vector_add_divergent"))
+        return "".join(render_json(whatif_programs(load_all(str(DUMP)), "a100", edits, options)))
+
+    def test_kernels_are_kept_by_content_and_edits(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        worked: list[str] = []
+        evaluate = whatif_module.evaluate_kernel
+
+        def noted(counted: Any, *others: Any) -> Any:
+            worked.append(counted.loaded.name)
+            return evaluate(counted, *others)
+
+        monkeypatch.setattr(whatif_module, "evaluate_kernel", noted)
+        fresh = self.run(Options())
+        kept = Options(cache_folder=tmp_path)
+        assert self.run(kept) == fresh
+        assert len(worked) == 4
+        assert self.run(kept) == fresh
+        assert len(worked) == 4
+        other = replace(self.EDITS, settings=(parse_setting("dram=x3"),))
+        assert self.run(kept, other) != fresh
+        assert len(worked) == 6
+
+    def test_processes_give_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        alone = self.run(Options())
+        monkeypatch.setattr(whatif_module, "count_forkable_cores", lambda: 2)
+        monkeypatch.setattr(whatif_module, "evaluate_kernel", fail_unless_forked(os.getpid()))
+        assert self.run(Options(jobs=2)) == alone
+
+
+def fail_unless_forked(parent: int) -> Callable[..., Any]:
+    """The evaluation of a kernel, which this process must leave to others."""
+    evaluate = whatif_module.evaluate_kernel
+
+    def evaluate_there(*arguments: Any) -> Any:
+        assert os.getpid() != parent
+        return evaluate(*arguments)
+
+    return evaluate_there
