@@ -6,7 +6,14 @@ import click
 
 from analyzer.cli.examples import make_examples
 from analyzer.cli.exit_codes import ExitCode
-from analyzer.cli.options import InputOptions, input_options, jobs_option, scale_options, strict_option
+from analyzer.cli.options import (
+    InputOptions,
+    analyze_inputs,
+    input_options,
+    jobs_option,
+    scale_options,
+    strict_option,
+)
 from analyzer.cli.output import check_outputs, check_warnings, output_options, write_report
 from analyzer.cli.progress import show_progress
 from analyzer.render.registry import FINDING_FORMATS
@@ -75,7 +82,7 @@ def analyze(
         hardware_curves=output_format == "html",
     )
     with show_progress("reading") as progress:
-        report = inputs.analyze(options, progress)
+        report = analyze_inputs(inputs, options, progress)
     shown = TextOptions(
         loops=loops or show_all,
         memory=memory or show_all,

@@ -17,7 +17,6 @@ cubin (`frontend.cubin_parts`). What is left is read here, and its kernels are s
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -51,15 +50,19 @@ from analyzer.pipeline.input_index import (
 )
 from analyzer.pipeline.kernel_cache import KernelCache, KernelResult, shares_limits
 from analyzer.pipeline.kernel_tasks import KernelTask, KernelTaskRunner, estimate_instructions
-from analyzer.pipeline.options import Backend, Options
+from analyzer.pipeline.options import Options
 from analyzer.pipeline.report_assembly import assemble_report, assign_gpus, choose_kernel_facts
 from analyzer.report.analyze_schema import Report
 from analyzer.report.input_entries import KernelFacts
 from analyzer.text.progress import ProgressCallback, ignore_progress
-from analyzer.worker_pool import count_forkable_cores, run_in_forks, split_evenly
-
-if TYPE_CHECKING:
-    from analyzer.pipeline.cluster import RunTasks
+from analyzer.worker_pool import (
+    Backend,
+    RunTasks,
+    connect,
+    count_forkable_cores,
+    run_in_forks,
+    split_evenly,
+)
 
 _PARTS_PER_WORKER = 2  # of a cubin whose kernels are executed: they take unequally long
 _MIN_SHARED_BYTES = 1 << 20  # of files; less is read here in the time that processes take to start
@@ -329,10 +332,8 @@ class _Run:
             yield index, unpack_answer(data)
 
     @cached_property
-    def _run_remote_tasks(self) -> "RunTasks":
+    def _run_remote_tasks(self) -> RunTasks:
         """Connect to the cluster, until `connections` are closed."""
-        from analyzer.pipeline.cluster import connect
-
         options = self.options
         return self.connections.enter_context(connect(options.backend, options.scheduler, options.jobs))
 
