@@ -1,6 +1,6 @@
 """Processes that share work: the one place where this package starts any.
 
-There are two kinds, by what a task needs.
+There are three kinds, by what a task needs.
 
 - `run_in_processes`: tasks that carry all that they need, such as the rows of a table. joblib starts fresh
   interpreters, which is safe whatever threads the caller has, and yields results as they come.
@@ -11,27 +11,51 @@ There are two kinds, by what a task needs.
   killed, so the executor of the standard library is used. Results come back as msgpack, which takes a tenth
   of the time of pickle, in the order of the tasks. A fork of a program with threads may deadlock: callers use
   it only where there are none.
+- `connect`: tasks for the machines of a cluster, by Dask's scheduler, or Ray through joblib. A task and its
+  result are bytes, which a cluster passes on without looking at them. A task may be run twice, anywhere: one
+  whose worker dies is given to another, and one that ends each worker is an error. Dask is asked directly,
+  not by joblib's backend of that name, which waits for ever for a task that Dask has given up.
 """
 
 import gc
 import os
+import pickle
 import signal
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from functools import partial
 from itertools import accumulate, pairwise
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from analyzer.child_processes import ignore_interrupts, make_parent_bond
-from analyzer.text.errors import InputError
+from analyzer.text.errors import InputError, ToolError, UsageError, WarplensError
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 # Analysis makes millions of values and hardly a reference cycle, so the collector rarely has work.
 RARE_COLLECTION_THRESHOLDS = (100_000, 50, 1000)
+
+_CONNECT_TIMEOUT_S = 10
+_WAIT_FOR_WORKERS_S = 30
+_INSTALL_DASK = "pip install 'warplens[cluster]'"
+TaskFunction = Callable[[bytes], bytes]
+
+
+class Backend(StrEnum):
+    """Who runs tasks; the value is the name on the command line."""
+
+    LOCAL = "local"  # processes of this machine
+    DASK = "dask"
+    RAY = "ray"
 
 
 def run_in_processes(
@@ -134,3 +158,137 @@ def split_evenly(sizes: Sequence[int], n_parts: int) -> list[tuple[int, int]]:
     done = list(accumulate(sizes))
     cuts = [bisect_left(done, done[-1] * part / n_parts) + 1 for part in range(1, n_parts + 1)]
     return [(start, stop) for start, stop in pairwise((0, *cuts)) if stop > start]
+
+
+# Yields the index of each task with its result, as they come. Raises ToolError for a task that no worker
+# survives, and what the function raises.
+RunTasks = Callable[[TaskFunction, Sequence[bytes]], Iterator[tuple[int, bytes]]]
+
+
+@contextmanager
+def connect(backend: Backend, scheduler: str | None, n_workers: int) -> Iterator[RunTasks]:
+    """Yield a function that runs tasks; its function must be of a module that the workers can import.
+
+    scheduler: address of Dask's or Ray's scheduler; None: that of its own environment variable, else as many
+        processes on this machine as `n_workers`.
+    Raises UsageError where the backend is not installed or the scheduler does not answer.
+    """
+    if backend is Backend.DASK:
+        with _connect_to_dask(scheduler, n_workers) as client:
+            yield partial(_run_with_dask, client)
+    else:
+        _connect_to_ray(scheduler, n_workers)
+        yield _run_with_ray
+
+
+@contextmanager
+def _connect_to_dask(scheduler: str | None, n_workers: int) -> "Iterator[Client]":
+    try:
+        from dask import config
+        from distributed import Client, LocalCluster
+    except ImportError as error:
+        raise UsageError(f"--backend dask: {error.name} is not installed", hint=_INSTALL_DASK) from None
+    address = scheduler or config.get("scheduler-address", None)
+    if address is None:
+        with (
+            LocalCluster(  # type: ignore[no-untyped-call]
+                n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=None
+            ) as cluster,
+            Client(cluster) as client,  # type: ignore[no-untyped-call]
+        ):
+            yield client
+        return
+    try:
+        client = Client(address, timeout=_CONNECT_TIMEOUT_S)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError, ImportError) as error:  # TimeoutError is an OSError
+        raise UsageError(
+            f"--scheduler {address}: no scheduler of Dask answers there ({type(error).__name__})",
+            hint="start one with `dask scheduler`, and give the address that it prints: tcp://HOST:8786",
+        ) from None
+    with client:
+        _check_workers(client, address)
+        yield client
+
+
+def _check_workers(client: "Client", address: str) -> None:
+    try:
+        client.wait_for_workers(1, timeout=_WAIT_FOR_WORKERS_S)
+    except TimeoutError:
+        raise UsageError(
+            f"--scheduler {address}: it has no worker", hint=f"start some with `dask worker {address}`"
+        ) from None
+
+
+def _run_with_dask(
+    client: "Client", function: TaskFunction, tasks: Sequence[bytes]
+) -> Iterator[tuple[int, bytes]]:
+    from distributed import as_completed
+    from distributed.scheduler import KilledWorker
+
+    futures = client.map(_run_safely, [function] * len(tasks), list(tasks), pure=False, retries=0)
+    places = {future.key: index for index, future in enumerate(futures)}
+    try:
+        finished = as_completed(futures, with_results=True, raise_errors=False)  # type: ignore[no-untyped-call]
+        for future, result in finished:
+            index = places[future.key]
+            if future.status == "finished":
+                yield index, _open(result)
+            elif future.status == "cancelled":
+                raise ToolError("the scheduler was stopped", hint="run again; what was done is in the cache")
+            else:
+                error = result[1]
+                if isinstance(error, KilledWorker):
+                    raise _make_killed_error(index, len(tasks))
+                raise error
+            future.release()
+    finally:
+        client.cancel(futures)  # type: ignore[no-untyped-call]
+
+
+def _make_killed_error(index: int, n_tasks: int) -> ToolError:
+    return ToolError(
+        f"task {index + 1} of {n_tasks} has ended each worker that took it",
+        hint="memory may have run out: give workers more of it, or leave the largest input out",
+    )
+
+
+def _connect_to_ray(scheduler: str | None, n_workers: int) -> None:
+    try:
+        import ray
+        from ray.util.joblib import register_ray
+    except ImportError as error:
+        raise UsageError(f"--backend ray: {error.name} is not installed", hint="pip install ray") from None
+    if not ray.is_initialized():
+        try:
+            is_running = scheduler or os.environ.get("RAY_ADDRESS")
+            ray.init(address=scheduler, log_to_driver=False, num_cpus=None if is_running else n_workers)
+        except (ConnectionError, OSError, ValueError, RuntimeError) as error:
+            raise UsageError(
+                f"--scheduler {scheduler}: no head of Ray answers there ({type(error).__name__})",
+                hint="start one with `ray start --head`",
+            ) from None
+    register_ray()
+
+
+def _run_with_ray(function: TaskFunction, tasks: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
+    from joblib import Parallel, delayed, parallel_config
+
+    with parallel_config(backend="ray"):
+        pool = Parallel(n_jobs=-1, batch_size=1)
+        results = pool(delayed(_run_safely)(function, task) for task in tasks)
+    yield from ((index, _open(result)) for index, result in enumerate(results))
+
+
+def _run_safely(function: TaskFunction, task: bytes) -> bytes:
+    """Run a task; an error that a user can cause comes back as a value, with all that it says."""
+    try:
+        return b"+" + function(task)
+    except WarplensError as error:
+        return b"-" + pickle.dumps(error)
+
+
+def _open(result: bytes) -> bytes:
+    """Return the result of a task, or raise its error: the cluster is trusted as this machine is."""
+    if result[:1] == b"-":
+        raise pickle.loads(result[1:])
+    return result[1:]

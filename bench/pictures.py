@@ -73,8 +73,20 @@ TERMINALS = (
         "--grid 32,32 --block 16,16 --arg 3=512",
         n_lines=20,
     ),
+    Shot(
+        "diff",
+        "warplens diff traces/triton/sm_80/matmul_four_stages.sass "
+        "traces/triton/sm_80/matmul_two_stages.sass --gpu a100 --launch docs/start/launch.json",
+    ),
 )
-PAGES: tuple[Shot, ...] = ()
+_REPORT = (
+    "warplens analyze traces/levels/sm_90/matmul.cubin --gpu h100 --grid 144 --arg m=1000 --arg n=1104 "
+    "--arg k=528 --arg a_stride=528 --arg b_stride=1104 --arg c_stride=1104 --format html"
+)
+PAGES = (
+    Shot("report", _REPORT),
+    Shot("report-dark", _REPORT, is_dark=True),
+)
 
 
 def draw_terminal(shot: Shot) -> bytes:

@@ -7,7 +7,7 @@ inputs, outputs of steps, `||`, `==` and `!=`. An action that a step uses is rep
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,12 @@ def run_action(
     *,
     used: Mapping[str, Mapping[str, str]],
     environment: Mapping[str, str],
+    skipped: Sequence[str] = (),
 ) -> ActionRun:
     """Run the action of a checkout on a workspace. Raises ValueError for an unknown input, as GitHub warns.
 
     used: outputs of the actions that its steps use, by the steps' ids.
+    skipped: names of steps whose work is there already.
     """
     action = yaml.safe_load((checkout / "action.yml").read_text(encoding="utf-8"))
     if unknown := set(inputs) - set(action["inputs"]):
@@ -48,6 +50,8 @@ def run_action(
     summary.write_text("")
     logs, code = [], 0
     for step in action["runs"]["steps"]:
+        if step.get("name") in skipped:
+            continue
         if "if" in step and _evaluate(step["if"], values, outputs) != "true":
             continue
         if "uses" in step:
@@ -99,7 +103,7 @@ def _evaluate(text: str, inputs: Mapping[str, str], outputs: Mapping[str, Mappin
     expression = match[1] if (match := _EXPRESSION.fullmatch(text)) else text
     if "||" in expression:
         parts = [_evaluate(part, inputs, outputs) for part in expression.split("||")]
-        return next((part for part in parts if part), "")
+        return next((part for part in parts if part not in ("", "false")), parts[-1])
     for sign in ("==", "!="):
         if sign in expression:
             left, right = (_evaluate(part, inputs, outputs) for part in expression.split(sign))

@@ -132,6 +132,7 @@ def samples(units: Iterable[Unit]) -> list[Product]:
         text("cuda/sm_80/report16", "dot", "-bbcfg"),
         *(binary(f"triton/sm_{arch}/softmax") for arch in (80, 90, 100, 120)),
         *(binary(f"triton/sm_{arch}/matmul_one_stage") for arch in (80, 90)),
+        binary("cuda/sm_80/report16"),
     ]
 
 

@@ -52,6 +52,7 @@ class CheckRequest(Struct, frozen=True, kw_only=True):
     backend: Backend = Backend.LOCAL
     scheduler: str | None = None
     accept_command: str = ACCEPT_COMMAND
+    launch: Launch = Launch()  # of kernels that the file of launches does not name
 
 
 class _Comparison(Struct, frozen=True, kw_only=True):
@@ -110,7 +111,7 @@ def check(
     baseline, gpu, launch: in place of the configuration's.
     update: accept what changed, and write the baseline.
     cache: folder of reports of kernels, True for the user's own, False for none.
-    A baseline that is not there yet is written, except in continuous integration (the variable CI is set).
+    A baseline that is not there yet is written.
     Raises InputError, HardwareError or UsageError; a tripped gate is `is_clean` of the report.
     """
     found = (
@@ -157,8 +158,21 @@ def run_check(
         baseline=str(path) if stored or writes else "",
         was_updated=writes,
         accept_command=request.accept_command,
-        notes=tuple(_list_notes(config, report, inputs, stored, found, is_new=writes and is_first)),
-        warnings=tuple(_list_warnings(config, report, inputs)),
+        notes=tuple(
+            _list_notes(
+                config,
+                report,
+                inputs,
+                stored,
+                found,
+                is_new=writes and is_first,
+                has_launch=request.launch.has_dimensions,
+            )
+        ),
+        warnings=(
+            *(_list_first_run_warnings(config) if writes and is_first and not request.updates else ()),
+            *_list_warnings(config, report, inputs),
+        ),
     )
 
 
@@ -190,20 +204,13 @@ def _read_stored(request: CheckRequest) -> tuple[StoredBaseline, ...]:
 
 
 def _is_held_to_budgets_alone(request: CheckRequest) -> bool:
-    """Return, where there is no baseline, whether to go on without one rather than to write it.
-
-    In continuous integration nobody would commit what is written. Raises UsageError where nothing else holds.
-    """
+    """Return, where there is no baseline, whether to go on without one rather than to write it."""
     config = request.config
-    if os.environ.get(_CI_VARIABLE, "").lower() in _FALSE_VALUES or request.updates:
-        return False
-    if config.baseline is None and config.limits.has_budgets:
-        return True
-    raise UsageError(
-        f"there is no baseline {config.baseline_path}, and in continuous integration ({_CI_VARIABLE} is set) "
-        "nobody would commit a new one",
-        hint=f"write it on your machine and commit it: {request.accept_command}",
-    )
+    return _is_in_ci() and not request.updates and config.baseline is None and config.limits.has_budgets
+
+
+def _is_in_ci() -> bool:
+    return os.environ.get(_CI_VARIABLE, "").lower() not in _FALSE_VALUES
 
 
 def _analyze(
@@ -216,7 +223,7 @@ def _analyze(
     config = request.config
     forbidden = config.limits.all_forbidden
     options = Options(
-        launch=Launch(timing=Timing.KERNEL),
+        launch=replace(request.launch, timing=Timing.KERNEL),
         launch_table=None if config.launch is None else _load_launches(config.launch),
         assumes_launch=config.assumes_launch,
         identifies=True,
@@ -358,6 +365,7 @@ def _list_notes(
     found: _Comparison,
     *,
     is_new: bool,
+    has_launch: bool,
 ) -> Iterator[str]:
     """Yield what a reader of the report should know."""
     if is_new:
@@ -375,8 +383,19 @@ def _list_notes(
     kept = sorted({kernel.input for kernels in _list_kept(stored, inputs, found) for kernel in kernels})
     if kept:
         yield f"of the baseline not checked: {list_names_for_people(kept, 3)}"
-    if config.assumes_launch and config.launch is None:
+    if config.assumes_launch and config.launch is None and not has_launch:
         yield "launches that no metadata give are assumed: --launch FILE gives those that you run"
+
+
+def _list_first_run_warnings(config: CheckConfig) -> Iterator[WarningEntry]:
+    """Yield a warning where continuous integration has no baseline: nobody commits what it writes."""
+    if _is_in_ci():
+        message = (
+            "nothing was compared: there was no baseline; write it on your machine and commit it, else each "
+            "run of continuous integration is the first one"
+        )
+        path = str(config.baseline_path)
+        yield WarningEntry(code="no-baseline", message=message, path=path, line=None, count=1)
 
 
 def _list_warnings(config: CheckConfig, report: Report, inputs: CheckInputs) -> Iterator[WarningEntry]:

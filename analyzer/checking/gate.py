@@ -36,6 +36,8 @@ _MODEL_FREE = frozenset(
         "instructions",
     }
 )
+# Of a kernel of a microsecond, a few percent are less than what a measurement of it would tell apart.
+_NOISE = {"cycles": 500.0, "time_us": 0.25}
 # From the best to the worst.
 _OUTCOMES = (Outcome.PASSED, Outcome.IMPROVED, Outcome.OVER_BUDGET, Outcome.REGRESSED)
 
@@ -221,9 +223,10 @@ class _Judge:
             more_is_worse = metric.preference is not Preference.MORE
             limit = threshold.format(more_is_worse=more_is_worse)
             worsening = value - before if more_is_worse else before - value
-            if not is_equal and threshold.is_exceeded(before, worsening):
+            noise = _NOISE.get(metric.name, 0.0)
+            if not is_equal and threshold.is_exceeded(before, worsening, noise):
                 outcome = Outcome.REGRESSED
-            elif not is_equal and threshold.is_exceeded(before, -worsening):
+            elif not is_equal and threshold.is_exceeded(before, -worsening, noise):
                 outcome = Outcome.IMPROVED
         entry = CheckedMetric(
             metric=metric.name,

@@ -35,9 +35,13 @@ class Threshold(Struct, frozen=True):
     amount: float
     is_share: bool
 
-    def is_exceeded(self, old: float, worsening: float) -> bool:
-        """Return whether a figure worsened by more; `worsening`: in its unit, negative for the better."""
-        allowed = self.amount * abs(old) if self.is_share else self.amount
+    def is_exceeded(self, old: float, worsening: float, noise: float = 0.0) -> bool:
+        """Return whether a figure worsened by more.
+
+        worsening: in its unit, negative for the better.
+        noise: least change that counts where the threshold is a share.
+        """
+        allowed = max(noise, self.amount * abs(old)) if self.is_share else self.amount
         return worsening > allowed + _ABSOLUTE_SLACK * max(1.0, abs(old))
 
     def format(self, *, more_is_worse: bool) -> str:

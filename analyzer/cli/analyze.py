@@ -6,9 +6,17 @@ import click
 
 from analyzer.cli.examples import make_examples
 from analyzer.cli.exit_codes import ExitCode
-from analyzer.cli.options import InputOptions, input_options, jobs_option, scale_options, strict_option
+from analyzer.cli.options import (
+    InputOptions,
+    analyze_inputs,
+    input_options,
+    jobs_option,
+    scale_options,
+    strict_option,
+)
 from analyzer.cli.output import check_outputs, check_warnings, output_options, write_report
 from analyzer.cli.progress import show_progress
+from analyzer.render.registry import FINDING_FORMATS
 from analyzer.render.text_options import TextOptions
 
 
@@ -70,11 +78,11 @@ def analyze(
         min_coverage=min_coverage,
         explain=explain,
         levels=levels,
-        advice=advice or shows_all,
+        advice=advice or shows_all or output_format in FINDING_FORMATS,
         hardware_curves=output_format == "html",
     )
     with show_progress("reading") as progress:
-        report = inputs.analyze(options, progress)
+        report = analyze_inputs(inputs, options, progress)
     shown = TextOptions(
         loops=loops or show_all,
         memory=memory or show_all,

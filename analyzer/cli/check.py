@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from analyzer.cli.completion import complete_files, complete_gpus, complete_models
 from analyzer.cli.examples import make_examples
 from analyzer.cli.exit_codes import ExitCode
+from analyzer.cli.launch_options import dimension_options, parse_launch
 from analyzer.cli.options import jobs_option, scale_options, split_names, strict_option
 from analyzer.cli.output import check_outputs, check_warnings, output_options, print_line, write_report
 from analyzer.cli.progress import show_progress
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     shell_complete=complete_files,
     help="JSON file with the launches of kernels.",
 )
+@dimension_options
 @click.option("--no-assumed-launch", is_flag=True, help="Assume no launch where nobody gives one.")
 @jobs_option
 @scale_options
@@ -72,6 +74,11 @@ def check(
     gpu: tuple[str, ...],
     model: str | None,
     launch: Path | None,
+    grid: str | None,
+    block: str | None,
+    cluster: str | None,
+    dynamic_shared: int | None,
+    arg: tuple[str, ...],
     no_assumed_launch: bool,
     jobs: int | None,
     cache: Path | None,
@@ -85,7 +92,7 @@ def check(
     """Hold the kernels in FILE to a committed baseline and to budgets; exit with 1 where one is worse.
 
     FILE is what `analyze` takes, or a glob; the inputs of the configuration where none is given. The first
-    run writes the baseline, but not where CI is set; `--update` accepts what changed since.
+    run writes the baseline; `--update` accepts what changed since.
     """
     from analyzer.checking.checking import CheckRequest, find_requested_inputs, run_check
     from analyzer.checking.configuration import find_config
@@ -116,6 +123,9 @@ def check(
         backend=Backend(backend),
         scheduler=scheduler,
         accept_command=_make_accept_command(),
+        launch=parse_launch(
+            grid=grid, block=block, cluster=cluster, dynamic_shared=dynamic_shared, arguments=arg
+        ),
     )
     paths = [each.path for each in find_requested_inputs(request).inputs]
     gpu_files = (name for name in found.gpus if name.endswith(".toml"))

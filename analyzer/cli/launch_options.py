@@ -18,7 +18,7 @@ _MAX_EXTENT = max(MAX_GRID_DIMS)
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-LAUNCH_OPTIONS: tuple[Decorator, ...] = (
+_DIMENSION_OPTIONS: tuple[Decorator, ...] = (
     click.option("--grid", help="CTAs of the launch: 132,1,1 or 132x1x1 or 132."),
     click.option("--block", help="Threads of a CTA, written as --grid."),
     click.option("--cluster", help="CTAs of a cluster, written as --grid."),
@@ -32,6 +32,9 @@ LAUNCH_OPTIONS: tuple[Decorator, ...] = (
         help="Argument by place from 0 or by name: a number, ptr, zeros, fill:7, fill:i64:7, null, tensormap "
         "or @data.npy; repeatable.",
     ),
+)
+LAUNCH_OPTIONS: tuple[Decorator, ...] = (
+    *_DIMENSION_OPTIONS,
     click.option("--clock", type=float, help="SM clock in MHz while it runs, where it is locked or known."),
     click.option(
         "--cold-l2", is_flag=True, help="The L2 holds nothing of the data before; else the last launch's."
@@ -53,6 +56,13 @@ LAUNCH_OPTIONS: tuple[Decorator, ...] = (
         help="Which way a branch goes that nothing else settles; repeatable.",
     ),
 )
+
+
+def dimension_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of the launch's dimensions and arguments to a command."""
+    for decorator in reversed(_DIMENSION_OPTIONS):
+        function = decorator(function)
+    return function
 
 
 def parse_launch(

@@ -32,6 +32,21 @@ if TYPE_CHECKING:
 Command = Callable[..., ExitCode | None]
 
 
+class ScaleOptions(Struct, frozen=True, kw_only=True):
+    """Values of the options that say who works, and what is kept."""
+
+    jobs: int | None = None
+    cache: Path | None = None
+    no_cache: bool = False
+    backend: str = "local"
+    scheduler: str | None = None
+
+    @property
+    def n_jobs(self) -> int:
+        """Processes to use."""
+        return self.jobs or os.cpu_count() or 1
+
+
 class InputOptions(Struct, frozen=True, kw_only=True):
     """Values of the shared options; `trace` has no GPU, no models and no traces among its options."""
 
@@ -58,11 +73,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
     model: tuple[str, ...] = ()
     calibration: Path | None = None
     step_limit: int | None = None
-    jobs: int | None = None
-    cache: Path | None = None
-    no_cache: bool = False
-    backend: str = "local"
-    scheduler: str | None = None
+    scale: ScaleOptions = ScaleOptions()
 
     def load(self) -> "list[Program]":
         """Read the inputs. Raises InputError, UsageError, or HardwareError for an unknown architecture."""
@@ -101,44 +112,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
             optimization_level=self.ptxas_level,
             is_virtual=self.virtual,
         )
-        return ReadingOptions(
-            usage_path=self.res_usage, arch=arch, ptx=ptx, jobs=self.jobs or os.cpu_count() or 1
-        )
-
-    def analyze(self, options: "Options", progress: "ProgressCallback") -> "Report":
-        """Return the report of the inputs; kernels in the cache of the options are not analyzed again.
-
-        What is wrong with the cache is told on standard error. Raises what reading and analysis do.
-        """
-        if self.trace:
-            from analyzer.pipeline import analyze_programs
-
-            return analyze_programs(self.load(), self.gpu, options, progress)
-        from analyzer.pipeline.cached_analysis import analyze_files
-
-        notes: list[str] = []
-        report = analyze_files(
-            self.files, self.gpu, options, progress, reading=self.make_reading_options(), notes=notes
-        )
-        for note in notes:
-            click.echo(escape_controls(f"note: {note}"), err=True)
-        return report
-
-    def find_cache_folder(self, *, by_default: bool) -> Path | None:
-        """Return the folder of --cache, or that of the environment; None where nothing is kept.
-
-        by_default: take the user's own folder where neither is given.
-        Raises UsageError for contradicting options.
-        """
-        if self.no_cache and self.cache is not None:
-            raise UsageError("--cache and --no-cache exclude each other", hint="give one of them")
-        if self.no_cache:
-            return None
-        if self.cache is not None:
-            return self.cache
-        from analyzer.pipeline.entry_store import find_kernel_folder
-
-        return find_kernel_folder(by_default=by_default)
+        return ReadingOptions(usage_path=self.res_usage, arch=arch, ptx=ptx, jobs=self.scale.n_jobs)
 
     def list_input_paths(self) -> list[str]:
         """Return all files that the options name or that lie beside them, some of which may not exist."""
@@ -167,11 +141,12 @@ class InputOptions(Struct, frozen=True, kw_only=True):
         caches_by_default: see `find_cache_folder`.
         """
         from analyzer.execution.static_counts.block_counts import parse_trip_count_rule
-        from analyzer.pipeline.options import Backend, Options
+        from analyzer.pipeline.options import Options
+        from analyzer.worker_pool import Backend
 
-        if self.scheduler is not None and self.backend == Backend.LOCAL:
+        if self.scale.scheduler is not None and self.scale.backend == Backend.LOCAL:
             raise UsageError("--scheduler goes with --backend dask or ray")
-        if self.trace and self.backend != Backend.LOCAL:
+        if self.trace and self.scale.backend != Backend.LOCAL:
             raise UsageError("--trace goes with --backend local")
         return Options(
             kernels=self.kernel,
@@ -189,9 +164,9 @@ class InputOptions(Struct, frozen=True, kw_only=True):
             launch_table=load_launch_table(self.launch),
             branch_rules=parse_taken_rules(self.taken),
             step_limit=self.step_limit,
-            jobs=self.jobs or os.cpu_count() or 1,
-            backend=Backend(self.backend),
-            scheduler=self.scheduler,
+            jobs=self.scale.n_jobs,
+            backend=Backend(self.scale.backend),
+            scheduler=self.scale.scheduler,
             models=parse_model_names(self.model),
             calibration=load_levels(self.calibration),
             explain=explain,
@@ -200,8 +175,45 @@ class InputOptions(Struct, frozen=True, kw_only=True):
             hardware_curves=hardware_curves,
             listing=listing,
             min_coverage=min_coverage,
-            cache_folder=self.find_cache_folder(by_default=caches_by_default),
+            cache_folder=find_cache_folder(self.scale, by_default=caches_by_default),
         )
+
+
+def analyze_inputs(inputs: InputOptions, options: "Options", progress: "ProgressCallback") -> "Report":
+    """Return the report of the inputs; kernels in the cache of the options are not analyzed again.
+
+    What is wrong with the cache is told on standard error. Raises what reading and analysis do.
+    """
+    if inputs.trace:
+        from analyzer.pipeline import analyze_programs
+
+        return analyze_programs(inputs.load(), inputs.gpu, options, progress)
+    from analyzer.pipeline.cached_analysis import analyze_files
+
+    notes: list[str] = []
+    report = analyze_files(
+        inputs.files, inputs.gpu, options, progress, reading=inputs.make_reading_options(), notes=notes
+    )
+    for note in notes:
+        click.echo(escape_controls(f"note: {note}"), err=True)
+    return report
+
+
+def find_cache_folder(scale: ScaleOptions, *, by_default: bool) -> Path | None:
+    """Return the folder of --cache, or that of the environment; None where nothing is kept.
+
+    by_default: take the user's own folder where neither is given.
+    Raises UsageError for contradicting options.
+    """
+    if scale.no_cache and scale.cache is not None:
+        raise UsageError("--cache and --no-cache exclude each other", hint="give one of them")
+    if scale.no_cache:
+        return None
+    if scale.cache is not None:
+        return scale.cache
+    from analyzer.pipeline.entry_store import find_kernel_folder
+
+    return find_kernel_folder(by_default=by_default)
 
 
 def load_levels(path: Path | None) -> "Calibration | None":
@@ -356,7 +368,8 @@ def _add_options(function: Command, options: tuple[Decorator, ...]) -> Command:
     @wraps(function)
     def wrapper(**values: Any) -> ExitCode | None:
         shared = {name: values.pop(name) for name in InputOptions.__struct_fields__ if name in values}
-        return function(InputOptions(**shared), **values)
+        scale = {name: values.pop(name) for name in ScaleOptions.__struct_fields__ if name in values}
+        return function(InputOptions(**shared, scale=ScaleOptions(**scale)), **values)
 
     decorated: Command = wrapper
     for decorator in reversed(options):

@@ -53,7 +53,8 @@ def whatif(
     tensor.f16.fma_per_cycle_per_sm, memory.bandwidth_gbps, sm.count; short: dram, l2, sms, clock.
     """
     from analyzer.hardware.parameter_edits import parse_setting, parse_sweep
-    from analyzer.pipeline.whatif import HardwareEdits, whatif_programs
+    from analyzer.pipeline.edited_kernels import HardwareEdits
+    from analyzer.pipeline.whatif import whatif_programs
 
     if len(inputs.gpu) > 1:
         raise UsageError("whatif takes one --gpu", hint="run it once for each")

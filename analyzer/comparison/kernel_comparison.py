@@ -9,7 +9,7 @@ from typing import Literal
 
 from analyzer.comparison.alignment import Alignment, align_listings
 from analyzer.comparison.code_changes import compare_code, describe_code
-from analyzer.comparison.judgement import CYCLES_NOISE, judge_change, measure_busy_cycles, measure_second_look
+from analyzer.comparison.judgement import CYCLES_NOISE, judge_change, measure_second_look
 from analyzer.comparison.kernel_metrics import METRICS, list_first_predictions, list_metrics
 from analyzer.comparison.wording import (
     compute_change,
@@ -43,6 +43,10 @@ _MAX_PLACES = 3
 _MIN_ACCESS_MOVE = 0.05  # of sectors or wavefronts per request
 _MIN_TOLD_SHARE = 0.01  # of the cycles: of a line, a wait, a loop
 _MIN_FINDING_SHARE = 0.03
+_METRICS_OF_LIMITERS: Mapping[str, tuple[str, ...]] = {
+    "registers": ("registers",),
+    "shared": ("shared_bytes", "dynamic_shared_bytes"),
+}
 _MIN_UNROLL_FACTOR = 1.9
 _UNROLL_TOLERANCE = 0.05  # trips that a prologue or a remainder takes
 _UNKNOWN_WORK = ("grid", "block", "trips", "branches", "code")
@@ -81,6 +85,7 @@ def compare_reports(
     evidence = [
         *(judgement.reasons if judgement.verdict is Verdict.UNCLEAR else ()),
         *_describe_times(predictions),
+        *(() if predictions else _describe_own_times(old, new)),
         *(() if judgement.verdict is Verdict.UNCLEAR else judgement.reasons),
         *_describe_occupancy(predictions, changes),
         *_describe_spills(changes, figures),
@@ -113,6 +118,7 @@ def compare_reports(
         findings=findings,
         loops=loops,
         instructions_changed=code.n_changed_lines if old.listing and new.listing else 0,
+        source=next((each.source for each in list_line_changes(alignment)), ""),
         assumptions=assumptions,
         listing=make_aligned_lines(alignment) if with_listing else (),
     )
@@ -189,9 +195,7 @@ def _look_again(old: KernelReport, new: KernelReport) -> dict[str, float]:
     for report in (old, new):
         first = {(each.gpu, each.model) for each in list_first_predictions(report)}
         others = [each for each in report.predictions if (each.gpu, each.model) not in first]
-        sides.append(
-            {each.gpu: measure_busy_cycles(each.cycles, each.cpi_stack) for each in reversed(others)}
-        )
+        sides.append({each.gpu: each.cycles for each in reversed(others)})
     return measure_second_look(*sides)
 
 
@@ -219,7 +223,7 @@ def _list_doubts(old: KernelReport, new: KernelReport, fingerprints: tuple[str, 
         yield f"opcodes of the {' and the '.join(unknown)} side are not known: they are costed by assumption"
     yield from _list_count_doubts(old, new)
     for refused, side in ((old.refused, "old"), (new.refused, "new")):
-        if refused:
+        if refused and old.architecture == new.architecture:
             yield f"the {side} side cannot be predicted on {refused[0].gpu_name}: {refused[0].reason}"
 
 
@@ -251,6 +255,18 @@ def _describe_times(predictions: Sequence[GpuChange]) -> Iterator[str]:
         )
 
 
+def _describe_own_times(old: KernelReport, new: KernelReport) -> Iterator[str]:
+    """Yield the time of each side on its own GPU, where no GPU runs both."""
+    sides = [(name, list_first_predictions(report)) for name, report in (("old", old), ("new", new))]
+    told = [
+        f"{name} {format_amount(found[0].time_us)} us on {found[0].gpu_name}"
+        for name, found in sides
+        if found
+    ]
+    if told:
+        yield f"no GPU runs both: {', '.join(told)}"
+
+
 def _describe_stall_shift(change: GpuChange) -> str:
     """Return the stall whose cycles changed most, where that is beyond noise."""
     old, new = change.old_cpi_stack, change.new_cpi_stack
@@ -262,15 +278,24 @@ def _describe_stall_shift(change: GpuChange) -> str:
 
 
 def _describe_occupancy(predictions: Sequence[GpuChange], changes: Sequence[MetricChange]) -> Iterator[str]:
-    registers = next((each for each in changes if each.metric == "registers"), None)
     for each in predictions:
         if each.old_ctas_per_sm == each.new_ctas_per_sm:
             continue
-        cause = f"limited by {each.new_occupancy_limiter}"
-        if registers and registers.old is not None and registers.new is not None:
-            more = registers.new - registers.old
-            cause = f"{abs(more):.0f} {'more' if more > 0 else 'fewer'} registers, {cause}"
+        fewer = each.new_ctas_per_sm < each.old_ctas_per_sm
+        limiter = each.new_occupancy_limiter if fewer else each.old_occupancy_limiter
+        cause = ", ".join((*_describe_occupancy_cause(limiter, changes), f"limited by {limiter}"))
         yield f"{each.old_ctas_per_sm} -> {each.new_ctas_per_sm} CTAs per SM on {each.gpu_name}: {cause}"
+
+
+def _describe_occupancy_cause(limiter: str, changes: Sequence[MetricChange]) -> Iterator[str]:
+    """Yield how much more or less there is of what limits the CTAs of an SM."""
+    names = _METRICS_OF_LIMITERS.get(limiter.partition(" ")[0], ())
+    for change in changes:
+        if change.metric in names and change.old is not None and change.new is not None:
+            moved = change.new - change.old
+            metric = METRICS[change.metric]
+            amount = f"{format_amount(abs(moved))} {metric.unit} " if metric.unit else f"{abs(moved):.0f} "
+            yield f"{amount}{'more' if moved > 0 else 'less' if metric.unit else 'fewer'} {metric.label}"
 
 
 def _describe_spills(
@@ -356,7 +381,7 @@ def _describe_lines(alignment: Alignment, predictions: Sequence[GpuChange]) -> I
 
 
 def _describe_resources(changes: Sequence[MetricChange]) -> Iterator[str]:
-    for name in ("registers", "shared_bytes", "stack_frame_bytes"):
+    for name in ("registers", "shared_bytes", "dynamic_shared_bytes", "stack_frame_bytes"):
         change = next((each for each in changes if each.metric == name), None)
         if change is not None and change.old is not None and change.new is not None:
             yield f"{METRICS[name].label} {format_amount(change.old)} -> {format_amount(change.new)}"

@@ -48,6 +48,7 @@ METRICS: Mapping[str, Metric] = {
         Metric("ctas_per_sm", "CTAs per SM", _MORE, is_per_gpu=True),
         Metric("registers", "registers"),
         Metric("shared_bytes", "shared memory", unit="B"),
+        Metric("dynamic_shared_bytes", "dynamic shared memory", unit="B"),
         Metric("stack_frame_bytes", "stack frame", unit="B"),
         Metric("spill_bytes", "spill slots", unit="B"),
         Metric("spill_store_bytes", "spill stores", unit="B"),
@@ -112,6 +113,8 @@ def _list_predicted(report: KernelReport) -> Iterator[KernelMetric]:
 
 
 def _list_resources(report: KernelReport) -> Iterator[KernelMetric]:
+    if report.launch.dynamic_shared_bytes is not None:
+        yield KernelMetric("dynamic_shared_bytes", "", float(report.launch.dynamic_shared_bytes))
     for name in _RESOURCES:
         if (value := getattr(report, name)) is not None:
             yield KernelMetric(name, "", float(value))

@@ -96,6 +96,20 @@ def disassemble(
     return _remove_member_lines(chunks) if found is InputFormat.ARCHIVE else chunks
 
 
+def disassemble_functions(path: str, symbols: Sequence[int]) -> Iterator[bytes]:
+    """Yield the text of some functions of a cubin, given by indices of its symbols; see `disassemble`.
+
+    It is that part of the whole text, but for the numbers of labels and lines.
+    """
+    disassembler = find_tool("nvdisasm")
+    if disassembler is None:
+        raise ToolError("nvdisasm is not found, and reading a cubin needs it", hint=make_install_hint())
+    chosen = ",".join(map(str, symbols))
+    return _run_command(
+        _ToolCommand(disassembler, ("-c", "-hex", "-gi", "-fun", chosen, os.path.abspath(path)))
+    )
+
+
 def read_binary_resource_usage(path: str) -> dict[tuple[str, str], KernelResources]:
     """Return the resources by (architecture, kernel) of a binary; see `read_resource_usage`.
 

@@ -134,6 +134,18 @@ def read_modules(
             yield path, error
 
 
+def read_cubin_text(path: str, chunks: Iterable[bytes]) -> Module:
+    """Read the cubin of which `chunks` are nvdisasm's text, of all or some of its functions.
+
+    Raises InputError and ToolError as `read_module` does.
+    """
+    display_path = _make_display_path(path)
+    _check_cubin_arch(display_path, path)
+    cubin_info = _read_cubin_info(display_path, path)
+    module = _add_cubin_info(parse_sass(display_path, chunks), cubin_info)
+    return _finalize_module(_add_sibling_ptx_lines(module, path), _read_sibling_triton_metadata(path))
+
+
 def _finalize_module(module: Module, metadata: TritonMetadata | None) -> Module:
     kernels = tuple(_finalize_kernel(kernel, metadata) for kernel in module.kernels)
     return replace(module, kernels=kernels, triton={} if metadata is None else metadata.details)

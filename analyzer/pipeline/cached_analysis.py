@@ -9,19 +9,20 @@ whoever does the work:
 4. The report, from facts and results (`report_assembly`).
 
 Work is shared in two ways. Many files are read and analyzed a few at a time, each by one process
-(`file_analysis`), where a kernel's report does not depend on how many others there are. What is left, and one
-big file, is read here, and its kernels are shared among forks (`kernel_tasks`), or sent to a cluster in
-ranges. Each result is kept as it comes.
+(`file_analysis`), where a kernel's report does not depend on how many others there are; so are parts of a big
+cubin (`frontend.cubin_parts`). What is left is read here, and its kernels are shared among forks
+(`kernel_tasks`), or sent to a cluster in ranges of a file. Each result is kept as it comes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from analyzer.frontend.cubin_parts import MAX_BYTES as CUBIN_PART_MAX_BYTES
+from analyzer.frontend.cubin_parts import MIN_BYTES as CUBIN_PART_MIN_BYTES
 from analyzer.frontend.module_reader import STANDARD_INPUT
 from analyzer.frontend.ptx_reader import PtxOptions
 from analyzer.hardware.gpu import Gpu
@@ -31,6 +32,7 @@ from analyzer.pipeline.file_analysis import (
     FileAnswer,
     FileTask,
     TaskAnswer,
+    join_parts,
     list_file_works,
     measure_file,
     pack_task,
@@ -48,16 +50,21 @@ from analyzer.pipeline.input_index import (
 )
 from analyzer.pipeline.kernel_cache import KernelCache, KernelResult, shares_limits
 from analyzer.pipeline.kernel_tasks import KernelTask, KernelTaskRunner, estimate_instructions
-from analyzer.pipeline.options import Backend, Options
+from analyzer.pipeline.options import Options
 from analyzer.pipeline.report_assembly import assemble_report, assign_gpus, choose_kernel_facts
 from analyzer.report.analyze_schema import Report
 from analyzer.report.input_entries import KernelFacts
 from analyzer.text.progress import ProgressCallback, ignore_progress
-from analyzer.worker_pool import count_forkable_cores, run_in_forks, split_evenly
+from analyzer.worker_pool import (
+    Backend,
+    RunTasks,
+    connect,
+    count_forkable_cores,
+    run_in_forks,
+    split_evenly,
+)
 
-if TYPE_CHECKING:
-    from analyzer.pipeline.cluster import RunTasks
-
+_PARTS_PER_WORKER = 2  # of a cubin whose kernels are executed: they take unequally long
 _MIN_SHARED_BYTES = 1 << 20  # of files; less is read here in the time that processes take to start
 _TASKS_PER_WORKER = 8
 _CLUSTER_TASKS = 64  # of files; a cluster's size is not known before it is asked
@@ -140,14 +147,13 @@ class _Run:
 
     def _read_files(self, files: Sequence[IndexedFile]) -> None:
         """Give each file its facts: shared with the analysis of its kernels where that pays, else here."""
-        shared = [file for file in files if file.path != STANDARD_INPUT]
-        n_workers = min(self.options.jobs, count_forkable_cores(), len(shared))
+        left = [file for file in files if not self._analyze_in_parts(file)]
+        shared = [file for file in left if file.path != STANDARD_INPUT]
+        n_workers = self._count_workers(len(shared))
         sizes = [measure_file(file.path) for file in shared]
-        if not shared or (
-            self.is_local
-            and (n_workers < 2 or not self._analyzes_files_alone or sum(sizes) < _MIN_SHARED_BYTES)
-        ):
-            read_missing_files(files, self.reading, self.cache)
+        pays = n_workers >= 2 and self._analyzes_files_alone and sum(sizes) >= _MIN_SHARED_BYTES
+        if not shared or (self.is_local and not pays):
+            read_missing_files(left, self.reading, self.cache)
             return
         ranges = split_evenly([size + 1 for size in sizes], self._count_file_tasks(shared, n_workers))
         groups = [shared[start:stop] for start, stop in ranges]
@@ -155,7 +161,28 @@ class _Run:
         for index, answer in self._run_tasks(tasks, n_workers, "files"):
             for file, found in zip(groups[index], answer.files, strict=True):
                 self._take_answer(file, found)
-        read_missing_files([file for file in files if file not in shared], self.reading, self.cache)
+        read_missing_files([file for file in left if file not in shared], self.reading, self.cache)
+
+    def _count_workers(self, n_tasks: int) -> int:
+        return min(self.options.jobs, count_forkable_cores(), n_tasks)
+
+    def _analyze_in_parts(self, file: IndexedFile) -> bool:
+        """Read and analyze a big cubin in parts, one for each process; return whether that could be done."""
+        n_workers = self._count_workers(self.options.jobs)
+        is_plain = self.reading.usage_path is None and not self.reading.arch and file.path.endswith(".cubin")
+        if not (is_plain and self.is_local and n_workers >= 2 and self._analyzes_files_alone):
+            return False
+        if not CUBIN_PART_MIN_BYTES <= measure_file(file.path) < CUBIN_PART_MAX_BYTES:
+            return False
+        n_parts = n_workers * (_PARTS_PER_WORKER if self.options.assumes_launch else 1)
+        task = self._make_task((file.path,))
+        tasks = [replace(task, part=(part, n_parts)) for part in range(n_parts)]
+        answers = dict(self._run_tasks(tasks, n_workers, "parts of a library"))
+        found = join_parts([answers[part].files[0] for part in range(n_parts)], self.gpus)
+        if found is None or not file.is_unchanged:
+            return False
+        self._take_answer(file, found, stores_kernels=False)
+        return True
 
     def _count_file_tasks(self, files: Sequence[IndexedFile], n_workers: int) -> int:
         if all(file.path.endswith(".cubin") for file in files):
@@ -185,7 +212,7 @@ class _Run:
             reading=replace(self.reading, jobs=1),
         )
 
-    def _take_answer(self, file: IndexedFile, found: FileAnswer) -> None:
+    def _take_answer(self, file: IndexedFile, found: FileAnswer, *, stores_kernels: bool = True) -> None:
         error = found.make_error()
         if error is not None and file.is_named:
             raise error
@@ -196,6 +223,8 @@ class _Run:
             self.early[id(file)] = found.results
         if not found.is_kept and file.is_unchanged:
             self.cache.store_input(file.key, found.facts)
+            if not stores_kernels:
+                return
             works = list_file_works(found.facts, self.gpus) if found.results else []
             for (kernel, gpus), result in zip(works, found.results or (), strict=True):
                 self._keep(self.cache.make_kernel_key(kernel, gpus, 1), result)
@@ -303,10 +332,8 @@ class _Run:
             yield index, unpack_answer(data)
 
     @cached_property
-    def _run_remote_tasks(self) -> "RunTasks":
+    def _run_remote_tasks(self) -> RunTasks:
         """Connect to the cluster, until `connections` are closed."""
-        from analyzer.pipeline.cluster import connect
-
         options = self.options
         return self.connections.enter_context(connect(options.backend, options.scheduler, options.jobs))
 

@@ -26,6 +26,7 @@ from analyzer import version
 from analyzer.fingerprint import compute_model_fingerprint, list_model_files
 from analyzer.frontend.cuda_tools import TOOL_NAMES, find_tool
 from analyzer.ir.module import Kernel, SourceFormat
+from analyzer.ir.numbered_labels import make_label_renamer
 
 _VERSIONED_LIBRARIES = ("numpy", "msgspec")  # of which a result may depend on the version
 _BINARY_PROBE_BYTES = 4096
@@ -102,14 +103,17 @@ def digest_kernel(kernel: Kernel, source_format: SourceFormat, salt: str = "") -
     ranks = np.empty(len(used), np.int64)
     ranks[order] = np.arange(len(used))
     texts = kernel.form_table.texts
+    rename = make_label_renamer(kernel)
+    own_texts = [rename(texts[int(used[place])]) for place in order]
     digest = hashlib.sha256()
-    _update(digest, _JSON.encode([salt, source_format.value, [texts[int(used[place])] for place in order]]))
+    _update(digest, _JSON.encode([salt, source_format.value, own_texts]))
     _update(digest, ranks[local_ids].astype("<i8").tobytes())
     for column in (kernel.addresses, kernel.control_words, kernel.ptx_lines):
         _update(digest, b"" if column is None else np.ascontiguousarray(column).astype("<u8").tobytes())
     _update(digest, b"-" if kernel.control_words is None else b"+")
     _update(digest, _encode_lines(kernel))
     _update(digest, _JSON.encode([getattr(kernel, name) for name in _DIGESTED_FIELDS]))
+    _update(digest, _JSON.encode([(rename(name), address) for name, address in kernel.labels]))
     return digest.hexdigest()
 
 
@@ -118,7 +122,6 @@ _DIGESTED_FIELDS = (
     "name",
     "arch",
     "resources",
-    "labels",
     "branch_targets",
     "is_entry",
     "is_excerpt",

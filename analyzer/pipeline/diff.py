@@ -249,14 +249,16 @@ class _Comparison:
         ]
 
     def _find_gpus(self, kernel: SideKernel, other: SideKernel | None) -> tuple[Gpu, ...]:
-        """Return the GPUs of a pair: those given, those of a stored report, else of the new architecture."""
+        """Return the GPUs of a pair: those given, of a stored report, else of both architectures."""
         if self.gpus:
             return self.gpus
         if other is not None and other.reports:
             names = tuple(dict.fromkeys(p.gpu for report in other.reports for p in report.predictions))
             return find_gpus(names) if names else ()
-        newer = other if other is not None and other is not kernel and self._is_new(other) else kernel
-        return find_typical_gpus(newer.architecture) or find_typical_gpus(kernel.architecture)
+        archs = dict.fromkeys(each.architecture for each in (other, kernel) if each is not None)
+        if other is not None and not self._is_new(other):
+            archs = dict.fromkeys(reversed(archs))
+        return tuple({gpu.key: gpu for arch in archs for gpu in find_typical_gpus(arch)}.values())
 
     def _is_new(self, kernel: SideKernel) -> bool:
         return any(kernel is each for each in self.new.kernels)

@@ -7,6 +7,7 @@ error that says what differs.
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.fingerprint import compute_model_fingerprint
+from analyzer.frontend.cubin_parts import PartError, join_lines, read_cubin_part
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_selection import find_typical_gpus
 from analyzer.pipeline.analysis import find_input_folder
@@ -43,6 +45,7 @@ class FileTask(Struct, frozen=True, kw_only=True):
     chosen: tuple[tuple[int, tuple[Gpu, ...]], ...] | None = None
     gpus: tuple[Gpu, ...] = ()  # that the user named
     only_facts: bool = False  # analyze nothing
+    part: tuple[int, int] | None = None  # of the one file, a cubin: which of how many parts
     digests: tuple[str, ...] = ()  # of the chosen kernels, which must be the ones that are read
     n_kernels: int = 1  # that share the limits of work
     options: Options
@@ -58,6 +61,8 @@ class FileAnswer(Struct, frozen=True):
     error: tuple[str, Diagnostic] | None = None  # code of the error, and what it says
     results: tuple[KernelResult, ...] | None = None  # of the chosen kernels, or all that some GPU takes
     is_kept: bool = False  # facts and results are in the cache
+    # Of a part of a cubin, see `CubinPart`; None where the cubin cannot be read in parts.
+    lines: tuple[int, tuple[int, ...]] | None = None
 
     def make_error(self) -> WarplensError | None:
         """Return the error of reading the file."""
@@ -91,11 +96,56 @@ def run_task(task: FileTask) -> TaskAnswer:
     Raises what an analysis does but for the errors of reading, which are part of the answer.
     """
     cache = KernelCache(task.options)
+    if task.part is not None:
+        return TaskAnswer((_analyze_part(task, cache),), cache.store.n_damaged, cache.store.n_unwritten)
     files = [_find_kept_file(path, task.reading) for path in task.paths]
     find_facts(files, task.reading, cache)
     read_missing_files([file for file in files if file.facts is None], task.reading, cache)
     answers = tuple(_analyze_file(file, task, cache) for file in files)
     return TaskAnswer(answers, cache.store.n_damaged, cache.store.n_unwritten)
+
+
+def _analyze_part(task: FileTask, cache: KernelCache) -> FileAnswer:
+    """Return what was found of a part of a cubin; nothing where it has none."""
+    assert task.part is not None
+    file = IndexedFile(task.paths[0])
+    try:
+        found = read_cubin_part(file.path, *task.part)
+    except (PartError, InputError, ToolError):  # whoever reads the whole says what is wrong
+        return FileAnswer()
+    file.take_module(found.module, digests=cache.store.is_enabled)
+    answer = _analyze_file(file, task, cache)
+    return replace(answer, lines=(found.header_lines, found.section_lines), is_kept=cache.keeps_kernels)
+
+
+def join_parts(answers: Sequence[FileAnswer], gpus: tuple[Gpu, ...]) -> FileAnswer | None:
+    """Return what was found of a cubin that was analyzed in parts; None where that could not be done."""
+    n_kernels = sum(len(one.facts.kernels) for one in answers if one.facts is not None)
+    kernels: list[KernelFacts | None] = [None] * n_kernels
+    section_lines = [0] * n_kernels
+    results: dict[str, KernelResult] = {}
+    for part, answer in enumerate(answers):
+        facts = answer.facts
+        if facts is None or answer.lines is None or answer.results is None or facts.warnings:
+            return None
+        kernels[part :: len(answers)] = facts.kernels
+        section_lines[part :: len(answers)] = answer.lines[1]
+        works = list_file_works(facts, gpus)
+        results |= {kernel.name: result for (kernel, _), result in zip(works, answer.results, strict=True)}
+    first = answers[0]
+    assert first.facts is not None
+    assert first.lines is not None
+    lines = join_lines(first.lines[0], section_lines)
+    placed = [
+        replace(kernel, line=line, ordinal=index + 1)
+        for index, (kernel, line) in enumerate(zip(kernels, lines, strict=True))
+        if kernel is not None
+    ]
+    facts = replace(first.facts, kernels=tuple(placed))
+    taken = [kernel.name for kernel, _ in list_file_works(facts, gpus)]
+    if set(taken) != set(results) or len(taken) != len(results):
+        return None
+    return FileAnswer(facts, results=tuple(results[name] for name in taken), is_kept=False)
 
 
 _kept_file: tuple[IndexedFile, ReadingOptions] | None = None  # read last, whose next kernels may be asked for

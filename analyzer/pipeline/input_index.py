@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.frontend.input_folder import KernelFiles, is_folder
-from analyzer.frontend.input_format import HEAD_BYTES, InputFormat, detect_format
+from analyzer.frontend.input_format import HEAD_BYTES
 from analyzer.frontend.module_reader import STANDARD_INPUT, list_possible_siblings, read_modules
 from analyzer.frontend.ptx_reader import PtxOptions, list_wanted_archs
 from analyzer.ir.module import Module, SourceFormat
@@ -72,13 +72,11 @@ class IndexedFile:
         with suppress(OSError, ValueError):
             siblings = self.note_state()
             with open(self.path, "rb") as file:
-                found = detect_format(file.read(HEAD_BYTES))
-            if found is InputFormat.TRACE:  # a list of traces is read with the files that it names
-                return
+                head = file.read(HEAD_BYTES)
             self.key = digest_input(
                 self.path,
                 siblings,
-                ["input", _FORMAT_VERSION, self.path, *_list_reading_facts(reading, found)],
+                ["input", _FORMAT_VERSION, self.path, *_list_reading_facts(reading, head)],
             )
 
     def note_state(self) -> list[Path]:
@@ -99,6 +97,10 @@ class IndexedFile:
         if digests and not module.traces and not (is_virtual and self.path == STANDARD_INPUT):
             salt = digest_file(self.path) if is_virtual else ""
             found = [digest_kernel(kernel, module.source_format, salt) for kernel in module.kernels]
+        if (
+            module.traces
+        ):  # a list of traces is read with the files that it names, which have no part in the key
+            self.key = ""
         facts = collect_input_facts(module, digests=found)
         if self.facts is not None and self.facts != facts:
             raise InputError(
@@ -259,11 +261,13 @@ def _take(
         cache.store_input(file.key, file.facts)
 
 
-def _list_reading_facts(reading: ReadingOptions, found: InputFormat) -> list[object]:
+def _list_reading_facts(reading: ReadingOptions, head: bytes) -> list[object]:
     """Return what decides, beside the files, what is read."""
     usage = None if reading.usage_path is None else digest_file(reading.usage_path)
     facts: list[object] = [usage, reading.arch]
-    if found is InputFormat.PTX:
+    if (
+        b".version" in head and b".target" in head
+    ):  # it may be PTX; to detect the format takes ten times as long
         ptx = reading.ptx
         program = read_tool_states() if ptx.ptxas is None else read_program_state(ptx.ptxas)
         facts += [ptx.optimization_level, ptx.is_virtual, program, list_wanted_archs(ptx)]

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from analyzer.advice.findings import find_advice
 from analyzer.demand.opcode_costs import OpcodeCosts, build_opcode_costs
 from analyzer.demand.register_count import add_register_count
 from analyzer.execution.machine.budget import DEFAULT_STEP_LIMIT
@@ -18,15 +17,13 @@ from analyzer.execution.static_counts.profile_counts import make_block_counts
 from analyzer.hardware.gpu import Gpu
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.ir.module import Kernel
-from analyzer.models.loop_bounds import compute_loop_bounds
+from analyzer.pipeline.further_analyses import add_further_analyses
 from analyzer.pipeline.gpu_binding import CountedLaunch
 from analyzer.pipeline.loaded_program import LoadedKernel
 from analyzer.pipeline.model_runs import run_on_gpu
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.unknown_ranges import UnknownRange, find_unknown_range
-from analyzer.report.analyze_schema import HardwareCurve
 from analyzer.report.kernel_analysis import GpuResult, KernelAnalysis
-from analyzer.report.level_work import LevelWork
 from analyzer.text.demangling import demangle
 from analyzer.text.progress import StepProgress
 
@@ -160,36 +157,8 @@ class KernelAnalyzer:
             results=tuple(result for gpu in gpus for result in self._run_models(counted, gpu, unknown_range)),
             loops=(),
             findings=(),
-            hardware_curves=self._trace_hardware_curves(counted, gpus),
-            levels=self._compare_levels(counted),
         )
-        first = analysis.first_result
-        if first is None:
-            return analysis
-        return replace(
-            analysis,
-            loops=compute_loop_bounds(first.model_input, first.timeline),
-            findings=find_advice(first, self.options.advice_rules, self.steps.tell)
-            if self.options.advice
-            else (),
-        )
-
-    def _trace_hardware_curves(
-        self, counted: CountedLaunch, gpus: tuple[Gpu, ...]
-    ) -> tuple[HardwareCurve, ...]:
-        if not self.options.hardware_curves:
-            return ()
-        from analyzer.pipeline.hardware_curves import trace_hardware_curves
-
-        return trace_hardware_curves(counted, gpus, self.options, self.n_kernels, self.steps.tell)
-
-    def _compare_levels(self, counted: CountedLaunch) -> tuple[LevelWork, ...]:
-        if not self.options.levels:
-            return ()
-        from analyzer.pipeline.level_comparison import compare_levels
-
-        self.steps.tell(f"comparing the levels of {demangle(counted.loaded.name)}")
-        return compare_levels(counted)
+        return add_further_analyses(analysis, counted, gpus, self.options, self.n_kernels, self.steps.tell)
 
     def _run_models(
         self, counted: CountedLaunch, gpu: Gpu, unknown_range: UnknownRange | None

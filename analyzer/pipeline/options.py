@@ -1,6 +1,5 @@
 """Options of an analysis, as the command line and library users give them."""
 
-from enum import StrEnum
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -9,14 +8,7 @@ from analyzer.execution.profile.branch_rules import BranchTakenRule
 from analyzer.execution.static_counts.block_counts import TripCountRule
 from analyzer.ir.launch import Launch, LaunchTable
 from analyzer.models.calibration import Calibration
-
-
-class Backend(StrEnum):
-    """Who analyzes the files of `analyze_files`; the value is the name on the command line."""
-
-    LOCAL = "local"  # processes of this machine
-    DASK = "dask"
-    RAY = "ray"
+from analyzer.worker_pool import Backend as Backend
 
 
 class Options(Struct, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ _ANALYZE_COLUMNS = (
 )
 _DIFF_COLUMNS = (
     *("input", "kernel", "demangled", "old_input", "old_kernel", "status", "verdict", "gpu"),
-    *("metric", "old", "new", "change", "evidence"),
+    *("metric", "old", "new", "change", "why"),
 )
 _CHECK_COLUMNS = (
     *("input", "kernel", "demangled", "old_kernel", "architecture", "status", "kernel_outcome", "gpu"),
@@ -85,15 +85,15 @@ def _make_diff_rows(report: DiffReport) -> Iterator[tuple[_Cell, ...]]:
     for kernel in report.kernels:
         names = (kernel.input, kernel.name, kernel.demangled, kernel.old_input, kernel.old_name)
         states = (kernel.status.value, kernel.verdict.value)
-        evidence = "; ".join(kernel.evidence)
+        why = kernel.evidence[0] if kernel.evidence else ""
         for change in kernel.changes:
             yield (
                 *names,
                 *states,
-                *(change.gpu, change.metric, change.old, change.new, change.change, evidence),
+                *(change.gpu, change.metric, change.old, change.new, change.change, why),
             )
         if not kernel.changes:
-            yield (*names, *states, "", "", None, None, None, evidence)
+            yield (*names, *states, "", "", None, None, None, why)
 
 
 def _make_check_rows(report: CheckReport) -> Iterator[tuple[_Cell, ...]]:

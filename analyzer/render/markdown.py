@@ -127,7 +127,8 @@ def _render_diff(report: DiffReport) -> str:
     for total in report.totals:
         if total.cycles_change is not None:
             change, gpu = format_change(total.cycles_change), escape_prose(total.gpu_name)
-            head += f"\n{gpu}: {change} cycles over {total.kernels:,} kernels, each launched once.\n"
+            kernels = f"{total.kernels:,} kernel{'' if total.kernels == 1 else 's'}"
+            head += f"\n{gpu}: {change} cycles over {kernels}, each launched once.\n"
     foot = _format_notes(report.notes, report.warnings)
     return format_document(head, table, sections, foot, "`warplens diff --format json` has them")
 

@@ -211,10 +211,10 @@ def describe_change(kernel: KernelDiff) -> str:
 
 
 def find_change_source(kernel: KernelDiff) -> str:
-    """Return the first source place that a change of a kernel names, "" where it names none."""
+    """Return the source place that a change of a kernel is about, "" where it names none."""
     findings = (finding.source for finding in kernel.findings if finding.side == "new")
     loops = (loop.source for loop in kernel.loops)
-    return next((source for source in (*findings, *loops) if source), "")
+    return next((source for source in (kernel.source, *findings, *loops) if source), "")
 
 
 def _make_change_problem(kernel: KernelDiff, rule: str, level: Level, message: str, source: str) -> Problem:

@@ -55,6 +55,7 @@ _FINDINGS = (
     ReportFormat("junit", Medium.DOCUMENT, "junit", "render_junit"),
     ReportFormat("github", Medium.DOCUMENT, "github", "render_github"),
 )
+FINDING_FORMATS = tuple(each.name for each in _FINDINGS)
 # By the name that a report's schema gives its type: `analyze` of `warplens/analyze/1`.
 _FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
     "analyze": (

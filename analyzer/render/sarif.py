@@ -61,6 +61,7 @@ def _make_invocation(report: FindingsReport, notifications: list[dict[str, Any]]
 def _make_rule(name: str, text: RuleText) -> dict[str, Any]:
     return {
         "id": name,
+        "name": "".join(word.capitalize() for word in name.replace("_", "-").split("-")),
         "shortDescription": {"text": text.title},
         "fullDescription": {"text": text.explanation},
         "help": {"text": f"{text.explanation} See {text.page_url}"},

@@ -8,6 +8,7 @@ from analyzer.execution.profile.execution_profile import BlockRange, ExecutionPr
 from analyzer.execution.profile.provenance import INEXACT_PROVENANCES, Provenance, find_worst_provenance
 from analyzer.flow.cfg import BasicBlock
 from analyzer.ir.module import INSTRUCTION_BYTES
+from analyzer.ir.numbered_labels import make_label_renamer
 from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.report.analyze_schema import BlockEntry, CountsEntry, UnknownBranchEntry
 from analyzer.report.kernel_analysis import KernelAnalysis
@@ -135,10 +136,11 @@ def _make_unknown_branch_entries(analysis: KernelAnalysis) -> tuple[UnknownBranc
     profile, kernel = analysis.profile, analysis.kernel
     if profile is None:
         return _make_unknown_exit_entries(analysis)
+    rename = make_label_renamer(kernel)
     return tuple(
         UnknownBranchEntry(
             address=int(kernel.addresses[branch.row]),
-            instruction=kernel.decode_form(branch.row).text,
+            instruction=rename(kernel.decode_form(branch.row).text),
             origin=branch.origin,
             share=branch.instruction_share,
             settle=branch.hint,
@@ -151,6 +153,7 @@ def _make_unknown_branch_entries(analysis: KernelAnalysis) -> tuple[UnknownBranc
 def _make_unknown_exit_entries(analysis: KernelAnalysis) -> tuple[UnknownBranchEntry, ...]:
     """Return the exits of loops whose trips are assumed; `share` is that of the loop."""
     kernel, cfg = analysis.kernel, analysis.cfg
+    rename = make_label_renamer(kernel)
     found = []
     for trip in analysis.counts.trips:
         if trip.provenance is Provenance.EXACT:
@@ -162,7 +165,7 @@ def _make_unknown_exit_entries(analysis: KernelAnalysis) -> tuple[UnknownBranchE
         found.append(
             UnknownBranchEntry(
                 address=int(kernel.addresses[row]),
-                instruction=kernel.decode_form(row).text,
+                instruction=rename(kernel.decode_form(row).text),
                 origin=str(kernel.find_source_line(row) or ""),
                 share=analysis.compute_instruction_share(loop),
                 settle=f"--trip {header:#x}=N",

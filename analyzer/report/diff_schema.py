@@ -125,6 +125,9 @@ class KernelDiff(Struct, frozen=True, kw_only=True):
     instructions_changed: Annotated[
         int, Meta(description="Instructions of either side without an equal one on the other.")
     ] = 0
+    source: Annotated[
+        str, Meta(description="FILE:LINE of the code whose cycles changed most; empty where not known.")
+    ] = ""
     assumptions: tuple[str, ...] = ()
     listing: Annotated[tuple[AlignedLine, ...], Meta(description="Only of kernels that were asked for.")] = ()
 

@@ -69,6 +69,8 @@ def read_report(source: str | Path | bytes) -> AnyReport:
         return msgspec.json.decode(data, type=REPORT_TYPES[head.schema])
     except msgspec.ValidationError as error:
         raise _make_field_error(name, data, head, str(error)) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise _make_syntax_error(name, data, str(error)) from None
 
 
 def _read_file(path: str | Path) -> bytes:
@@ -84,8 +86,17 @@ def _make_schema_error(name: str, reason: str) -> InputError:
     )
 
 
+def _check_text(name: str, data: bytes) -> None:
+    """Raise InputError at the first byte that is no UTF-8; msgspec looks only into strings that it takes."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        raise InputError("this is not UTF-8 text", location=locate(name, data, error.start)) from None
+
+
 def _make_syntax_error(name: str, data: bytes, message: str) -> InputError:
     """Return msgspec's message at the byte that it names, at the end of the data where it names none."""
+    _check_text(name, data)
     reason, offset = split_decode_error(message)
     last = max(0, len(data.rstrip()) - 1)
     location = locate(name, data, last if offset is None else min(offset, last))
@@ -93,6 +104,7 @@ def _make_syntax_error(name: str, data: bytes, message: str) -> InputError:
 
 
 def _make_field_error(name: str, data: bytes, head: _ReportHead, message: str) -> InputError:
+    _check_text(name, data)
     words, path = split_validation_error(message)
     span = find_json_spans(data).find_value(path)
     hint = f"written by warplens {head.tool_version or '?'}, read by {__version__}"

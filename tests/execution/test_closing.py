@@ -150,7 +150,7 @@ def test_loops_with_assumed_ends_are_closed_around_each_other() -> None:
     (kernel,) = load(str(TRACES / "triton" / "sm_90" / "grouped_gemm.sass")).kernels
     launch = Launch(grid=Dim3(2), block=Dim3(128), dynamic_shared_bytes=0)
     few, plain = (
-        execute_kernel(kernel, launch, trips=(TripCountRule(18),), closes_loops=closes)
+        execute_kernel(kernel, launch, trips=(TripCountRule(9),), closes_loops=closes)
         for closes in (True, False)
     )
     many = execute_kernel(kernel, launch, trips=(TripCountRule(100),), step_limit=40_000)

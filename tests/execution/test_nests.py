@@ -47,10 +47,10 @@ def executed(kernel: LoadedKernel, sizes: Sizes, *, closes: bool = True, n_ctas:
     return found.profile
 
 
-sizes = st.integers(0, 12)
+sizes = st.integers(0, 9)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(name=st.sampled_from(NESTS), arch=st.sampled_from(ARCHS), n=sizes, m=sizes, k=sizes)
 @example(name="crossing", arch=90, n=12, m=9, k=3)
 @example(name="leaves", arch=75, n=12, m=12, k=4)

@@ -13,6 +13,7 @@ from analyzer.execution.binding.parameter_layout import (
     find_parameter_layout,
     lay_out_parameters,
 )
+from analyzer.execution.binding.parameter_roles import find_pointer_words
 from analyzer.frontend.triton_metadata import build_parameter_declarations, read_triton_metadata
 from analyzer.hardware.gpu_database import load_arch
 from analyzer.ir.launch import ArgumentValue, Pointer, TensorMap
@@ -166,3 +167,35 @@ def test_tensor_maps_lie_where_what_follows_is_read(place: int, offset: int) -> 
     kernel = parse_lines(f"LDC.64 R2, c[0x0][{place:#x}]", "LDG.E R4, desc[UR4][R2.64]", "EXIT")
     layout = laid_out(kernel, 7, TensorMap(), Pointer())
     assert [p.offset for p in layout.parameters] == [0, offset, place - 0x210]
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_pointer"),
+    [
+        (("LDC.64 R2, c[0x0][0x210]", "LDG.E R4, desc[UR4][R2.64]"), True),
+        (("ULDC.64 UR8, c[0x0][0x210]", "LEA R2, P0, R7, UR8, 0x2", "LDG.E R4, [R2.64]"), True),
+        (("MOV R2, c[0x0][0x210]", "IADD3 R4, P0, R6, R2, RZ", "STG.E [R4.64+0x8], R9"), True),
+        (("IMAD.WIDE R2, R0, 0x4, c[0x0][0x210]", "LDG.E R4, [R2.64]"), True),
+        (("ULDC.64 UR8, c[0x0][0x210]", "ISETP.GE.U32.AND P0, PT, R7, UR8, PT"), False),
+        (("LDC.64 R2, c[0x0][0x210]", "LEA R4, P0, R2, R6, 0x2", "LDG.E R4, [R4.64]"), False),
+        (("LDC R3, c[0x0][0x210]", "IMAD R4, R3, R5, R6", "LDG.E R4, [R4.64]"), False),
+        (("LDC.64 R2, c[0x0][0x210]", "STG.E.64 [R6.64], R2"), False),
+        (("MOV R2, c[0x0][0x210]", "LDS R4, [R2]"), False),
+    ],
+)  # fmt: skip
+def test_pointers_are_plain_addends_of_addresses(lines: tuple[str, ...], is_pointer: bool) -> None:
+    assert (0x210 in find_pointer_words(parse_lines(*lines, "EXIT"))) is is_pointer
+
+
+@pytest.mark.parametrize("path", TRITON, ids=lambda p: f"{p.parent.name}/{p.stem}")
+def test_pointers_are_those_of_the_metadata(path: Path) -> None:
+    (kernel,) = read_dump(path)
+    metadata = read_triton_metadata(path.with_suffix(".json"))
+    assert metadata is not None
+    types = build_parameter_declarations(metadata, kernel.arch)
+    assert types is not None
+    base = int(load_arch(kernel.arch).constant_bank.arguments.value)
+    found, read = find_pointer_words(kernel), find_constant_reads(kernel).words
+    for each in lay_out_parameters(types, base):
+        if base + each.offset in read and each.size_bytes == 8 and not each.is_hidden:
+            assert (base + each.offset in found) is bool(each.is_pointer), each

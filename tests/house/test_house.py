@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -66,17 +67,22 @@ def test_published_schema_is_the_generated_one(schema: str) -> None:
     )
 
 
+@cache
+def list_nodes(path: Path) -> list[ast.AST]:
+    """Return all nodes of a module's syntax tree."""
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 def find_house_imports(path: Path) -> set[str]:
     """Return the modules of the package that a file imports."""
-    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    modules = (node.module or "" for node in nodes if isinstance(node, ast.ImportFrom))
+    modules = (node.module or "" for node in list_nodes(path) if isinstance(node, ast.ImportFrom))
     return {module for module in modules if module.startswith("analyzer.")}
 
 
 def find_large_classes(path: Path) -> dict[str, tuple[int, int]]:
     """Return methods and attributes of the classes of a file that have too many of either."""
     found: dict[str, tuple[int, int]] = {}
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in list_nodes(path):
         if isinstance(node, ast.ClassDef):
             n_methods = sum(isinstance(item, ast.FunctionDef) for item in node.body)
             fields = {ast.unparse(item.target) for item in node.body if isinstance(item, ast.AnnAssign)}
@@ -98,7 +104,7 @@ def test_one_module_starts_processes() -> None:
     starters = {"joblib", "multiprocessing", "concurrent"}
     found = set()
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in list_nodes(path):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             is_cache = isinstance(node, ast.ImportFrom) and [a.name for a in node.names] == ["Memory"]

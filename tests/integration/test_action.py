@@ -17,7 +17,7 @@ from composite_actions import make_environment, run_action
 from paths import ROOT, TRACES
 from published_schemas import load_schema
 
-SOFTMAX = TRACES / "cubin" / "softmax_sm_90.cubin"
+SOFTMAX = TRACES / "triton" / "sm_90" / "softmax.sass"
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 _SHIPPED = ("analyzer", "grammars", "hwdb", "action", "action.yml", "pyproject.toml", "README.md", "LICENSE")
 
@@ -72,12 +72,12 @@ def test_steps_in_a_fresh_clone(checkout: Path, python: Path, tmp_path: Path) ->
     temp.mkdir()
     (workspace / "warplens.toml").write_text("[check]\nmax_registers = 8\n")
     # The build copies what a compiler would make, and is given text that a shell would run if it were code.
-    build = f"cp '{SOFTMAX}' 'my kernel.cubin'\nprintf '%s' '$(touch injected)' > note"
+    build = f"cp '{SOFTMAX}' 'my kernel.sass'\nprintf '%s' '$(touch injected)' > note"
     done = run_action(
         checkout,
         workspace,
         temp,
-        {"build": build, "files": "my *.cubin\n", "gpu": "h100", "arguments": "--no-baseline"},
+        {"build": build, "files": "my *.sass\n", "gpu": "h100", "arguments": "--no-baseline"},
         used={"python": {"python-path": str(python)}},
         environment={
             **make_environment(),
@@ -121,13 +121,13 @@ class Step:
 
 @pytest.fixture
 def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Step:
-    shutil.copyfile(SOFTMAX, tmp_path / "kernel.cubin")
+    shutil.copyfile(SOFTMAX, tmp_path / "kernel.sass")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CI", "true")
     return Step(tmp_path, capsys)
 
 
-GIVEN = {"files": "kernel.cubin", "gpu": "h100"}
+GIVEN = {"files": "kernel.sass", "gpu": "h100"}
 
 
 def test_a_missing_baseline_fails_and_says_what_to_do(step: Step) -> None:
@@ -170,7 +170,7 @@ def test_the_gate_passes_what_is_unchanged_and_trips_on_the_rest(step: Step) -> 
     ("inputs", "message"),
     [
         ({"arguments": "--config 'unclosed"}, "the input `arguments`"),
-        ({"files": "none.cubin"}, "none.cubin"),
+        ({"files": "none.sass"}, "none.sass"),
         ({"files": "--update"}, "--update"),
         ({"gpu": "h1000"}, "h1000"),
         ({"config": "missing.toml"}, "missing.toml"),

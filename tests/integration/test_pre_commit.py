@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from paths import ROOT, TRACES
 
-SOFTMAX = TRACES / "cubin" / "softmax_sm_90.cubin"
-CONFIG = '[tool.warplens.check]\ninputs = ["*.cubin"]\ngpus = ["h100"]\n'
+SOFTMAX = TRACES / "triton" / "sm_90" / "softmax.sass"
+CONFIG = '[tool.warplens.check]\ninputs = ["*.sass"]\ngpus = ["h100"]\n'
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -42,7 +42,7 @@ def test_hook_passes_then_trips(repository: Path, tmp_path: Path) -> None:
     revision = git(repository, "rev-parse", "HEAD")
     hooks = f"repos: [{{repo: '{repository}', rev: {revision}, hooks: [id: warplens-check]}}]"
     (project / ".pre-commit-config.yaml").write_text(hooks)
-    shutil.copyfile(SOFTMAX, project / "kernel.cubin")
+    shutil.copyfile(SOFTMAX, project / "kernel.sass")
     git(project, "init", "-q")
     git(project, "add", "-A")
     environment = {

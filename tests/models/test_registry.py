@@ -25,7 +25,7 @@ from analyzer.text.errors import UsageError
 
 MODULE = "warplens_flat_model"
 DUMP = str(TRACES / "cuda" / "sm_80" / "report16.sass")
-KERNEL = ("-k", "matmul_tiled", "--grid=64,64", "--block=16,16", "--arg=3=1024", "--gpu", "a100")
+KERNEL = ("-k", "matmul_tiled", "--grid=40,30", "--block=16,16", "--arg=3=256", "--gpu", "a100")
 
 
 def predict(model_input: ModelInput) -> ModelResult:
@@ -142,11 +142,11 @@ def test_a_model_that_knows_no_instructions_gets_every_report(
     arguments = (DUMP, *KERNEL, "--model", models)
     assert run(["analyze", *arguments, "--explain", "--listing", "--loops"]) == 0
     text = capsys.readouterr().out
-    assert "4,096" in text
+    assert "1,200" in text
     assert run(["analyze", *arguments, "--format", "json"]) == 0
     (kernel,) = json.loads(capsys.readouterr().out)["kernels"]
     entries = {entry["model"]: entry for entry in kernel["predictions"]}
-    assert entries["flat"]["cycles"] == 4096
+    assert entries["flat"]["cycles"] == 1200
     assert entries["flat"]["cpi_stack"] == {}
     assert kernel["loops"][0]["bounds"]
     assert run(["whatif", *arguments[:-1], "flat", "--set", "dram=x2"]) == 0

@@ -163,6 +163,8 @@ CHANGES: dict[str, Any] = {
     "step_limit": 50,
     "calibration": Calibration("warplens/calibration/1", "a100-80gb-sxm", ()),
     "assumes_launch": True,
+    "hardware_curves": True,
+    "identifies": True,
 }
 NOT_KEPT = {"listing", "levels"}  # with them nothing is kept
 

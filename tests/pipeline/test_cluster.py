@@ -11,14 +11,15 @@ import pytest
 from msgspec.structs import replace
 from paths import TRACES
 
+from analyzer import worker_pool
 from analyzer.cli.app import run
-from analyzer.pipeline import Options, cached_analysis, cluster
+from analyzer.pipeline import Options, cached_analysis
 from analyzer.pipeline.cached_analysis import analyze_files
 from analyzer.pipeline.file_analysis import FileTask, pack_task, run_remote_task, run_task, unpack_answer
 from analyzer.pipeline.input_index import ReadingOptions
-from analyzer.pipeline.options import Backend
 from analyzer.render.json import render_json
 from analyzer.text.errors import InputError, ToolError
+from analyzer.worker_pool import Backend
 
 # Dask leaves sockets and event loops to the end of the process.
 pytestmark = [
@@ -103,14 +104,14 @@ def test_a_file_that_cannot_be_read_is_the_same_error(dask: Any, tmp_path: Path)
 
 def test_a_task_that_no_worker_survives_is_an_error(dask: Any) -> None:
     with (
-        cluster.connect(Backend.DASK, dask.scheduler_address, 2) as run_tasks,
+        worker_pool.connect(Backend.DASK, dask.scheduler_address, 2) as run_tasks,
         pytest.raises(ToolError, match="task 1 of 1 has ended each worker"),
     ):
         list(run_tasks(end_process, [b""]))
 
 
 def test_no_scheduler(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(cluster, "_CONNECT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(worker_pool, "_CONNECT_TIMEOUT_S", 0.5)
     for address in ("tcp://127.0.0.1:1", "nonsense://x", "no address at all"):
         words = ["analyze", DUMPS[0], "--backend", "dask", "--scheduler", address, "--no-cache"]
         assert run(words) == 2

@@ -11,7 +11,10 @@ from finding_reports import (
     make_tripped_report,
     make_violation,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
+from analyzer.render.github import format_command
 from analyzer.render.problems import FindingsReport, shorten_path
 from analyzer.render.registry import render_report
 from analyzer.report.check_schema import Level
@@ -91,6 +94,19 @@ def test_hostile_names_make_no_command_of_their_own() -> None:
         else:
             assert line.startswith("error: ")
             assert "##[" not in line
+
+
+LETTERS = st.sampled_from([*map(chr, range(32, 127)), *"\r\né", "%0A", "%25", "::"])
+TEXTS = st.lists(LETTERS, min_size=1, max_size=40).map("".join)
+
+
+@given(TEXTS, TEXTS, TEXTS, st.integers(1, 10**9))
+def test_the_runner_reads_what_was_meant(message: str, path: str, title: str, line: int) -> None:
+    command = format_command("error", message, path, line, title)
+    assert "\n" not in command
+    assert "\r" not in command
+    properties = {"file": path, "line": str(line), "title": title}
+    assert parse(command) == ("error", properties, message)
 
 
 def test_paths_are_those_of_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_reports import HOSTILE, make_hostile, make_library_report, make_matmul_report
+from page_reports import (
+    HOSTILE,
+    make_check_report,
+    make_diff_report,
+    make_hostile,
+    make_large_report,
+    make_library_report,
+    make_matmul_report,
+)
 
 from analyzer.render.registry import render_report
 
@@ -63,6 +71,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     reports = {
         "matmul": make_matmul_report(),
         "library": make_library_report(),
+        "large": make_large_report(),
+        "diff": make_diff_report(),
+        "check": make_check_report(),
+        "hostile-diff": make_hostile(make_diff_report()),
+        "hostile-check": make_hostile(make_check_report()),
         "hostile": make_hostile(make_matmul_report()),
         "hostile-library": make_hostile(make_library_report()),
     }
@@ -199,6 +212,23 @@ def test_listing_holds_only_rows_in_sight(matmul: Visit) -> None:
     assert matmul.text(".row.is-current .c-addr") == "0x0000"
 
 
+def test_thousands_of_instructions_scroll_and_are_searched(browser: Any, folder: Path) -> None:
+    visit = Visit(browser, folder / "large.html")
+    listing = make_large_report().kernels[0].listing
+    visit.go("#/0/listing")
+    visit.page.wait_for_selector(".row")
+    assert count_rows(visit) == len(listing)
+    visit.page.locator("[data-listing]").focus()
+    visit.page.keyboard.press("End")
+    assert visit.text(".row.is-current .c-addr") == f"0x{listing[-1].address:04x}"
+    visit.page.fill(".listing-search", "HGMMA R29")
+    assert visit.page.locator(".row").count() < 150
+    assert count_rows(visit) == sum(
+        "HGMMA" in entry.instruction and "R29" in entry.instruction for entry in listing
+    )
+    visit.close()
+
+
 def test_sliders_redraw_from_the_points(matmul: Visit) -> None:
     matmul.go("#/0/whatif")
     page, kernel = matmul.page, make_matmul_report().kernels[0]
@@ -239,11 +269,12 @@ def test_dark_and_light(matmul: Visit) -> None:
 def test_print_shows_every_part(matmul: Visit) -> None:
     matmul.go("#/0/overview")
     page = matmul.page
-    page.emulate_media(media="print")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(24, 27, 32)"
     assert page.locator("#panel-loops").is_visible()
     assert page.locator("#panel-memory").is_visible()
     assert not page.locator(".tabs").is_visible()
-    page.emulate_media(media="screen")
+    page.emulate_media(media="screen", color_scheme="light")
 
 
 @pytest.mark.parametrize("name", ["matmul", "library"])
@@ -301,6 +332,38 @@ def test_hostile_texts_stay_texts(browser: Any, folder: Path, name: str) -> None
     assert page.locator("img").count() == 0
     scripts = page.locator("script:not([type])").count()
     assert scripts == 1
+    visit.close()
+
+
+def test_diff_opens_kernels_and_narrows_listings(browser: Any, folder: Path) -> None:
+    visit = Visit(browser, folder / "diff.html")
+    page, kernels = visit.page, make_diff_report().kernels
+    page.locator("table a", has_text=kernels[-1].demangled).first.click()
+    details = page.locator(f"#k{len(kernels) - 1}")
+    details.wait_for(state="visible")
+    assert details.get_attribute("open") is not None
+    rows = details.locator(".aligned .row")
+    assert rows.count() > 10
+    changed = details.locator(".aligned .row:not(.k-equal)").count()
+    assert 0 < changed <= rows.count()
+    details.get_by_label("only what differs").check()
+    assert details.locator(".aligned .row:not(.k-equal)").count() >= min(changed, 10)
+    page.fill("#diff-search", kernels[0].demangled)
+    assert page.locator("tr[data-verdict]:visible").count() == 1
+    page.fill("#diff-search", "")
+    page.select_option("#diff-pick", kernels[0].verdict.value)
+    wanted = sum(kernel.verdict is kernels[0].verdict for kernel in kernels)
+    assert page.locator("tr[data-verdict]:visible").count() == wanted
+    visit.close()
+
+
+@pytest.mark.parametrize("name", ["diff", "check", "hostile-diff", "hostile-check"])
+def test_comparisons_on_a_phone(browser: Any, folder: Path, name: str) -> None:
+    visit = Visit(browser, folder / f"{name}.html", viewport=PHONE)
+    visit.page.wait_for_selector("h1")
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    assert visit.page.evaluate("window.pwned") is None
+    assert visit.page.locator("img").count() == 0
     visit.close()
 
 

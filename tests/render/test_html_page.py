@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import html
 import json
 import re
 import zlib
@@ -13,14 +14,20 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from page_reports import HOSTILE, make_hostile, make_library_report, make_matmul_report
+from page_reports import (
+    HOSTILE,
+    make_check_report,
+    make_diff_report,
+    make_hostile,
+    make_large_report,
+    make_library_report,
+    make_matmul_report,
+)
 from paths import TRACES
 
 from analyzer.cli.app import run
 from analyzer.render.html.embedding import deflate, embed_json
-from analyzer.render.html.listing_columns import make_listing_columns
 from analyzer.render.registry import render_report
-from analyzer.report.analyze_schema import ListingEntry
 
 MAX_KERNEL_PAGE_BYTES = 1_000_000
 
@@ -187,6 +194,45 @@ def test_hostile_texts_are_no_markup(make: Any) -> None:
     assert all(name.endswith(escaped) for name in names)
 
 
+def test_page_of_a_diff() -> None:
+    report = make_diff_report()
+    text = render_report(report, "html")
+    page = PageReader(text)
+    check_is_closed(page)
+    for kernel in report.kernels:
+        assert kernel.demangled in text
+        assert kernel.evidence[0] in html.unescape(text)
+        for change in kernel.predictions:
+            assert f"{change.old_cycles:,.0f}" in text
+            assert f"{change.new_cycles:,.0f}" in text
+    aligned = [json.loads(text) for a, text in page.scripts if (a.get("id") or "").startswith("aligned-")]
+    assert len(aligned) == sum(bool(kernel.listing) for kernel in report.kernels) > 0
+    for data, kernel in zip(aligned, (one for one in report.kernels if one.listing), strict=True):
+        assert data["kinds"] == [line.kind for line in kernel.listing]
+        for (old, new), line in zip(data["pairs"], kernel.listing, strict=True):
+            for row, side, entry in ((old, "old", line.old), (new, "new", line.new)):
+                assert (row >= 0) == (entry is not None)
+                if entry is not None:
+                    assert data[side]["texts"][data[side]["text"][row]] == entry.instruction
+
+
+def test_page_of_a_check() -> None:
+    text = render_report(make_check_report(), "html")
+    check_is_closed(PageReader(text))
+    for part in ("The gate tripped", "slow(int)", "+23 %", "1,234", "k.cu:41", "warplens check --update"):
+        assert part in text
+    assert "<h1>Passed</h1>" in render_report(
+        msgspec.structs.replace(make_check_report(), is_clean=True), "html"
+    )
+
+
+@pytest.mark.parametrize("make", [make_diff_report, make_check_report])
+def test_hostile_texts_of_comparisons_are_no_markup(make: Any) -> None:
+    text = render_report(make_hostile(make()), "html")
+    check_is_closed(PageReader(text))
+    assert html.escape(HOSTILE[:40]) in text
+
+
 @given(st.dictionaries(st.text(), st.lists(st.text() | st.integers(-(2**53), 2**53)), max_size=4))
 def test_embedded_json_has_the_same_value(value: Any) -> None:
     text = str(embed_json(value))
@@ -199,15 +245,8 @@ def test_deflated_text_comes_back(text: str) -> None:
     assert zlib.decompress(base64.b64decode(deflate(text)), -zlib.MAX_WBITS).decode() == text
 
 
-def test_columns_of_thousands_of_instructions_are_small() -> None:
-    listing = make_matmul_report().kernels[0].listing
-    step = len(listing) * 16
-    many: list[ListingEntry] = [
-        msgspec.structs.replace(entry, address=entry.address + copy * step, producer=None)
-        for copy in range(15)
-        for entry in listing
-    ]
-    data = msgspec.json.encode(make_listing_columns(many))
-    assert len(many) > 8000
-    assert len(data) < MAX_KERNEL_PAGE_BYTES
-    assert len(deflate(data.decode())) < MAX_KERNEL_PAGE_BYTES / 4
+def test_page_of_thousands_of_instructions_is_small() -> None:
+    report = make_large_report()
+    page = render_report(report, "html")
+    assert len(report.kernels[0].listing) > 17_000
+    assert len(page) < MAX_KERNEL_PAGE_BYTES

@@ -1,6 +1,7 @@
 """SARIF is what the official schema takes, with places, rules and fingerprints that stay."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -19,6 +20,7 @@ from published_schemas import load_schema
 import analyzer
 from analyzer import Options
 from analyzer.advice.registry import list_rule_names
+from analyzer.cli.app import run as run_command
 from analyzer.render.problems import FindingsReport
 from analyzer.render.registry import render_report
 from analyzer.report.analyze_schema import Report
@@ -128,3 +130,20 @@ def test_number_of_results_is_limited(n: int, monkeypatch: pytest.MonkeyPatch) -
     assert len(run["results"]) == min(n, 30)
     notes = run["invocations"][0]["toolExecutionNotifications"]
     assert [note["message"]["text"][:14] for note in notes] == (["1 more results"] if n else [])
+
+
+def test_analyze_asks_for_advice_by_itself(tmp_path: Path) -> None:
+    arguments = ["analyze", REPORT16, "-k", "matmul_naive", "--gpu", "a100", "--format", "sarif"]
+    arguments += [
+        "--grid",
+        "32,32",
+        "--block",
+        "32,32",
+        "--arg",
+        "3=1024",
+        "-o",
+        str(tmp_path / "found.sarif"),
+    ]
+    assert run_command(arguments) == 0
+    (found,) = json.loads((tmp_path / "found.sarif").read_text())["runs"]
+    assert found["results"]

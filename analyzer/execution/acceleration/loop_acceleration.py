@@ -120,6 +120,7 @@ class LoopAccelerator:
             n_accelerated = self._try_period(segment, group, period, growth, history.snapshots[-1])
             if n_accelerated:
                 gains.record_success(period, n_accelerated, history.n_arrivals, entries)
+                self.machine.budget.spend_on_gain(gains.n_in_entry)
                 del self.histories[segment.index]
                 self.failures[segment.index] = 0
                 break

@@ -112,6 +112,8 @@ class AccelerationGains(Struct, eq=False):
     min_period: int = 0  # shorter ones are skipped
     is_unrestricted: bool = False  # no longer period succeeded: never skip again
     unsettled: tuple[int, int] | None = None  # (entries of the loop, period) of a gain not known to be small
+    last_entry: int = 0
+    n_in_entry: int = 0  # gains of one entry of the loop
 
     def is_worth_trying(self, period: int, arrivals: int) -> bool:
         """Return whether to try a period after so many arrivals."""
@@ -120,6 +122,8 @@ class AccelerationGains(Struct, eq=False):
 
     def record_success(self, period: int, taken: int, arrivals: int, entries: int) -> None:
         """Record that `taken` iterations were accelerated after so many arrivals, at an entry of the loop."""
+        self.n_in_entry = self.n_in_entry + 1 if entries == self.last_entry else 1
+        self.last_entry = entries
         if self.unsettled is not None:
             self._record_small_gain(self.unsettled[1])
         self.best_period = period if taken > arrivals else 0

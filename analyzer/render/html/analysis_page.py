@@ -71,7 +71,8 @@ class EmbeddedPanel(Struct, frozen=True, kw_only=True):
     index: int
     markup: Markup | str
     data: Markup | str
-    is_deflated: bool
+    is_markup_deflated: bool
+    is_data_deflated: bool
 
 
 def render_analysis_page(report: Report) -> str:
@@ -169,13 +170,15 @@ def _round_point(point: CurvePoint) -> CurvePoint:
 
 
 def _embed_panels(rendered: Sequence[tuple[str, str]]) -> tuple[EmbeddedPanel, ...]:
-    is_large = len(rendered) > 1 and sum(len(part) for parts in rendered for part in parts) > _MAX_PLAIN_CHARS
+    is_large = sum(len(part) for parts in rendered for part in parts) > _MAX_PLAIN_CHARS
+    packs_markup = is_large and len(rendered) > 1
     return tuple(
         EmbeddedPanel(
             index=index,
-            markup=deflate(markup) if is_large else Markup(markup),
-            data=deflate(data) if is_large or len(data) > _MAX_PLAIN_CHARS else Markup(data),
-            is_deflated=is_large,
+            markup=deflate(markup) if packs_markup else Markup(markup),
+            data=deflate(data) if is_large else Markup(data),
+            is_markup_deflated=packs_markup,
+            is_data_deflated=is_large,
         )
         for index, (markup, data) in enumerate(rendered)
     )

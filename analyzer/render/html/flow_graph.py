@@ -18,7 +18,7 @@ SIZES = Sizes(node_width=178.0, node_height=54.0, waypoint_width=10.0, gap_x=22.
 _TURN = SIZES.gap_y * 0.6  # by which a back edge leaves the height of its end
 _ARROW = 4.5  # half of the width of an arrow head
 _MAX_PLAIN_BLOCKS = 60
-_MAX_NODES = 120
+_MAX_NODES, _MAX_EDGES = 120, 480
 _MAX_BLOCKS = 5_000  # of a kernel that is looked at
 
 
@@ -68,12 +68,15 @@ def make_flow_graph(kernel: KernelReport) -> FlowGraph | None:
     blocks = kernel.counts.blocks
     if not 0 < len(blocks) <= _MAX_BLOCKS:
         return None
-    groups, note = _group_blocks(kernel)
+    blocks = _select_reached(blocks)
+    groups, note = _group_blocks(kernel, blocks)
     if len(groups) > _MAX_NODES:
         return None
     edges = _connect(groups, blocks)
+    if sum(map(len, edges)) > _MAX_EDGES:
+        return None
     layout = lay_out(edges, SIZES)
-    costs = _BlockCosts(kernel)
+    costs = _BlockCosts(kernel, blocks)
     return FlowGraph(
         width=layout.width,
         height=layout.height,
@@ -82,12 +85,29 @@ def make_flow_graph(kernel: KernelReport) -> FlowGraph | None:
         ),
         edges=tuple(map(_draw_edge, layout.edges)),
         n_blocks=len(blocks),
-        note=note,
+        note="; ".join(filter(None, (note, _note_left_out(len(kernel.counts.blocks) - len(blocks))))),
     )
 
 
-def _group_blocks(kernel: KernelReport) -> tuple[list[_Group], str]:
-    blocks = kernel.counts.blocks
+def _select_reached(blocks: Sequence[BlockEntry]) -> tuple[BlockEntry, ...]:
+    """Return the blocks that the first one leads to, and those that are executed nevertheless."""
+    by_start = {block.start: block for block in blocks}
+    reached, waiting = {blocks[0].start}, [blocks[0]]
+    waiting += (block for block in blocks if block.executed_per_warp)
+    while waiting:
+        for target in waiting.pop().successors:
+            if target in by_start and target not in reached:
+                reached.add(target)
+                waiting.append(by_start[target])
+    return tuple(block for block in blocks if block.start in reached or block.executed_per_warp)
+
+
+def _note_left_out(count: int) -> str:
+    """Return a note on blocks that nothing leads to, such as the traps behind a kernel's end."""
+    return f"{count} block{'s' if count > 1 else ''} that nothing leads to left out" if count else ""
+
+
+def _group_blocks(kernel: KernelReport, blocks: Sequence[BlockEntry]) -> tuple[list[_Group], str]:
     groups = [_Group((index,)) for index in range(len(blocks))]
     if len(groups) <= _MAX_PLAIN_BLOCKS:
         return groups, ""
@@ -162,8 +182,8 @@ def _returns_to_start(group: _Group, blocks: Sequence[BlockEntry]) -> bool:
 class _BlockCosts:
     """Cycles and instructions of the blocks of a kernel, summed up from its listing."""
 
-    def __init__(self, kernel: KernelReport) -> None:
-        self.blocks = kernel.counts.blocks
+    def __init__(self, kernel: KernelReport, blocks: Sequence[BlockEntry]) -> None:
+        self.blocks = blocks
         self.entries = {entry.address: entry for entry in kernel.listing}
         addresses = sorted(self.entries)
         self.step = min((b - a for a, b in pairwise(addresses)), default=16)

@@ -1,13 +1,15 @@
 """What the panel of one kernel shows, worked out from its report: the values of `kernel.html`."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
 
 from msgspec import Struct
 
 from analyzer.render.count_provenance import make_counts_line, make_unknown_line
 from analyzer.render.html.flow_graph import FlowGraph, make_flow_graph
 from analyzer.render.html.formats import format_rate
-from analyzer.render.number_format import format_waves
+from analyzer.render.number_format import format_provenance, format_waves
 from analyzer.render.speed_of_light import format_speed_of_light
 from analyzer.report.analyze_schema import (
     KernelReport,
@@ -17,10 +19,11 @@ from analyzer.report.analyze_schema import (
     PredictionEntry,
 )
 
-_MAX_HOT_PLACES = 8
+_MAX_HOT_PLACES = 9
 _MIN_STALL_SHARE = 0.002
-_MIN_LABEL_SHARE = 0.13  # of a stack, below which a segment's name does not fit
+_LABEL_SHARE, _LETTER_SHARE = 0.03, 0.011  # of a stack that a segment's name takes: its margins, a letter
 _MAX_MEMORY_ROWS = 400
+_MAX_LOOPS, _MAX_STACKS = 60, 16  # in the table of pressure; drawn by stall
 _MIN_RESOURCE_SHARE = 0.03  # of the largest bound, below which a resource has no column
 _INTERVAL_ROOM = 1.08  # of an axis over the end of its interval
 _NO_RESOURCE = frozenset({"latency", "recurrence"})  # bounds that nothing is occupied by
@@ -92,6 +95,7 @@ class MemoryRow(Struct, frozen=True, kw_only=True):
     """A memory instruction with its requests and what they cost beyond the ideal."""
 
     entry: MemoryEntry
+    mark: str  # before counts that are assumed or not known
     sectors: float | None  # per request
     ideal_sectors: float | None
     wavefronts: float | None
@@ -108,8 +112,11 @@ class KernelPanel(Struct, frozen=True, kw_only=True):
     hot_places: tuple[HotPlace, ...]
     resources: tuple[str, ...]  # columns of the pressure table
     pressure: tuple[PressureRow, ...]
+    stacked: tuple[PressureRow, ...]  # those whose stalls are drawn, the kernel last
+    n_loops_left_out: int
     graph: FlowGraph | None
     memory: tuple[MemoryRow, ...]
+    has_sources: bool  # of memory instructions
     n_memory_hidden: int  # instructions that no warp reaches, or beyond the most that are listed
     mix: tuple[tuple[str, int, float], ...]  # opcode, instructions, share of the most frequent
     counts: str  # where execution counts come from
@@ -119,9 +126,10 @@ class KernelPanel(Struct, frozen=True, kw_only=True):
 def make_kernel_panel(index: int, kernel: KernelReport, views: Mapping[tuple[str, str], int]) -> KernelPanel:
     """Return the panel of a kernel; views: index of each GPU and model of the page."""
     widest = max((entry.time_us_high for entry in kernel.predictions), default=0.0)
-    rows = _make_memory_rows(kernel.memory)
+    rows = _make_memory_rows(kernel)
     most, unknown = max(kernel.mix.values(), default=1), make_unknown_line(kernel)
     resources = _list_resources(kernel)
+    pressure = tuple(_make_pressure_rows(kernel, resources))
     return KernelPanel(
         index=index,
         kernel=kernel,
@@ -131,9 +139,14 @@ def make_kernel_panel(index: int, kernel: KernelReport, views: Mapping[tuple[str
         ),
         hot_places=_find_hot_places(kernel.listing),
         resources=resources,
-        pressure=tuple(_make_pressure_rows(kernel, resources)),
+        pressure=pressure,
+        stacked=tuple(
+            row for number, row in enumerate(pressure) if row.stack and (number < _MAX_STACKS or not row.loop)
+        ),
+        n_loops_left_out=max(0, len(kernel.loops) - _MAX_LOOPS),
         graph=make_flow_graph(kernel),
         memory=rows[:_MAX_MEMORY_ROWS],
+        has_sources=any(row.entry.source for row in rows),
         n_memory_hidden=len(kernel.memory) - len(rows[:_MAX_MEMORY_ROWS]),
         mix=tuple((name, count, count / most) for name, count in kernel.mix.items()),
         counts=make_counts_line(kernel).plain,
@@ -149,7 +162,7 @@ def _make_prediction_panel(
     return PredictionPanel(
         view=view,
         entry=entry,
-        headline=format_speed_of_light(entry),
+        headline=format_speed_of_light(entry).partition(": ")[2],
         waves=format_waves(entry.waves, entry.tail_share),
         own_interval=_divide(times, _INTERVAL_ROOM * max(times)),
         interval=_divide(times, widest_us),
@@ -187,7 +200,7 @@ def make_stack(stack: Mapping[str, float], total: float) -> tuple[Segment, ...]:
                 share=share,
                 start=start,
                 width=share,
-                is_labeled=share >= _MIN_LABEL_SHARE,
+                is_labeled=share >= _LABEL_SHARE + _LETTER_SHARE * len(name),
             )
         )
         start += share
@@ -254,7 +267,7 @@ def _make_hot_place(group: Sequence[ListingEntry]) -> HotPlace:
     return HotPlace(
         address=worst.address,
         text=text.strip(),
-        place=worst.source or f"0x{worst.address:04x}",
+        place=PurePath(worst.source).name or f"0x{worst.address:04x}",
         share=sum(entry.share for entry in group),
         stall=worst.stall,
         n_instructions=len(group),
@@ -275,7 +288,7 @@ def _list_resources(kernel: KernelReport) -> tuple[str, ...]:
 
 
 def _make_pressure_rows(kernel: KernelReport, resources: Sequence[str]) -> Iterable[PressureRow]:
-    for loop in kernel.loops:
+    for loop in kernel.loops[:_MAX_LOOPS]:
         cycles = loop.cycles_per_iteration or 0.0
         yield PressureRow(
             loop=loop,
@@ -300,9 +313,15 @@ def _make_cells(
         yield cycles, cycles / total if total else 0.0
 
 
-def _make_memory_rows(entries: Sequence[MemoryEntry]) -> tuple[MemoryRow, ...]:
+def _make_memory_rows(kernel: KernelReport) -> tuple[MemoryRow, ...]:
     """Return the instructions that some warp reaches, those that cost most beyond the ideal first."""
-    rows = [_make_memory_row(entry) for entry in entries if entry.requests or entry.requests_per_warp]
+    starts = [block.start for block in kernel.counts.blocks]
+    marks = ["", *(format_provenance(block.provenance) for block in kernel.counts.blocks)]
+    rows = [
+        _make_memory_row(entry, marks[bisect_right(starts, entry.address)])
+        for entry in kernel.memory
+        if entry.requests or entry.requests_per_warp
+    ]
     return tuple(
         sorted(
             rows,
@@ -315,7 +334,7 @@ def _make_memory_rows(entries: Sequence[MemoryEntry]) -> tuple[MemoryRow, ...]:
     )
 
 
-def _make_memory_row(entry: MemoryEntry) -> MemoryRow:
+def _make_memory_row(entry: MemoryEntry, mark: str) -> MemoryRow:
     def divide(amount: float | None, requests: float | None) -> float | None:
         return amount / requests if amount is not None and requests else None
 
@@ -329,6 +348,7 @@ def _make_memory_row(entry: MemoryEntry) -> MemoryRow:
     ]
     return MemoryRow(
         entry=entry,
+        mark=mark,
         sectors=divide(entry.sectors, entry.requests) if entry.space != "shared" else None,
         ideal_sectors=divide(entry.ideal_sectors, entry.requests),
         wavefronts=divide(entry.wavefronts, entry.wavefront_requests),

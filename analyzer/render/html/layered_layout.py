@@ -13,21 +13,24 @@ The steps are those of Sugiyama, Tagawa and Toda (IEEE Transactions on Systems, 
    and up, and the order with fewest crossings is kept.
 5. Layer by layer, down and up, nodes are moved to the mean place of their neighbours in the layer before,
    waypoints to the mean place of their edge's, as near as the order and the widths allow: least squares
-   under minimal distances, which is isotonic regression (pool adjacent violators).
+   under minimal distances, which is isotonic regression (pool adjacent violators). At last nodes stay,
+   and waypoints are moved to the outermost one of their edge, so that long edges are straight.
 
 Example: the loop 0 -> 1 -> 2 -> 1, 2 -> 3 has four layers and one back edge, whose two waypoints lie
 beside 1 and 2.
 """
 
+from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from msgspec import Struct
 
 _N_SWEEPS = 12
-_N_MOVES = 25  # an odd number: the last one goes down
+_N_MOVES, _N_LAST_MOVES = 25, 8  # in the last ones long edges are made straight; the very last goes down
 # Of a node's wish for a place, against a waypoint's: nodes stay, edges are drawn around them.
 _NODE_WEIGHT = 6.0
+_FIXED_WEIGHT = 1e9  # the same in the last moves
 # Of a neighbouring node's place, against a waypoint's: sequences of nodes are straight.
 _KIN_WEIGHT = 10.0
 _MARGIN = 8.0
@@ -64,8 +67,9 @@ class Layout(Struct, frozen=True, kw_only=True):
 class _Lane(Struct):
     """The waypoints of an edge together."""
 
-    count: int
-    total_x: float = 0.0  # sum of their places
+    waypoints: list[int]
+    n_nodes_left: int = 0  # rows in which it passes right of a node, less those in which it passes left
+    goal: float = 0.0  # place that all of them are moved to
 
 
 class _Item(Struct):
@@ -73,7 +77,6 @@ class _Item(Struct):
 
     layer: int
     width: float
-    weight: float
     above: list[int]
     below: list[int]
     lane: _Lane | None = None  # None for a node
@@ -89,7 +92,7 @@ def lay_out(successors: Sequence[Sequence[int]], sizes: Sizes) -> Layout:
     layers = _assign_layers(successors, back)
     loop_width = sizes.node_width + 2 * sizes.gap_x  # room for the edge of a node to itself
     items = [
-        _Item(layer, loop_width if node in successors[node] else sizes.node_width, _NODE_WEIGHT, [], [])
+        _Item(layer, loop_width if node in successors[node] else sizes.node_width, [], [])
         for node, layer in enumerate(layers)
     ]
     chains = _add_chains(successors, back, items, sizes.waypoint_width)
@@ -176,8 +179,8 @@ def _add_chains(
             else:
                 between = range(items[node].layer + 1, items[target].layer)
             chain = list(range(len(items), len(items) + len(between)))
-            lane = _Lane(len(between))
-            items += (_Item(layer, waypoint_width, 1.0, [], [], lane) for layer in between)
+            lane = _Lane(chain)
+            items += (_Item(layer, waypoint_width, [], [], lane) for layer in between)
             path = chain if edge in back else [node, *chain, target]
             for first, second in pairwise(path[::-1] if edge in back else path):
                 items[first].below.append(second)
@@ -224,31 +227,60 @@ def _count_crossings(items: Sequence[_Item], rows: Sequence[Sequence[int]]) -> i
     for upper, lower in pairwise(rows):
         place = {index: position for position, index in enumerate(lower)}
         ends = [end for index in upper for end in sorted(place[other] for other in items[index].below)]
-        total += sum(
-            1
-            for first in range(len(ends))
-            for later in range(first + 1, len(ends))
-            if ends[later] < ends[first]
-        )
+        seen: list[int] = []
+        for end in ends:
+            total += len(seen) - bisect_right(seen, end)
+            insort(seen, end)
     return total
 
 
 def _place(items: Sequence[_Item], rows: Sequence[Sequence[int]], gap: float) -> None:
     """Set the centres of all items."""
     for row in rows:
-        _place_row(items, row, gap, {index: 0.0 for index in row})
+        _place_row(items, row, gap, {index: 0.0 for index in row}, _NODE_WEIGHT)
+    lanes = _collect_lanes(items, rows)
     for move in range(_N_MOVES):
-        downwards = move % 2 == 0
+        downwards, is_last = move % 2 == 0, move >= _N_MOVES - _N_LAST_MOVES
+        for lane in lanes:
+            lane.goal = _find_goal(items, lane, is_last=is_last)
         for row in rows if downwards else rows[::-1]:
-            wishes = {index: _find_wish(items, index, downwards=downwards) for index in row}
-            _place_row(items, row, gap, wishes)
+            wishes = {
+                index: items[index].x
+                if is_last and items[index].lane is None
+                else _find_wish(items, index, downwards=downwards)
+                for index in row
+            }
+            _place_row(items, row, gap, wishes, _FIXED_WEIGHT if is_last else _NODE_WEIGHT)
+
+
+def _collect_lanes(items: Sequence[_Item], rows: Sequence[Sequence[int]]) -> list[_Lane]:
+    """Return the lanes, with the side of the nodes on which each passes."""
+    found: dict[int, _Lane] = {}
+    for row in rows:
+        n_before, n_nodes = 0, sum(items[index].lane is None for index in row)
+        for index in row:
+            lane = items[index].lane
+            if lane is None:
+                n_before += 1
+            else:
+                lane.n_nodes_left += 2 * n_before - n_nodes
+                found[id(lane)] = lane
+    return list(found.values())
+
+
+def _find_goal(items: Sequence[_Item], lane: _Lane, *, is_last: bool) -> float:
+    """Return the mean place of the waypoints of an edge, at last the outermost one's."""
+    places = [items[index].x for index in lane.waypoints]
+    if not is_last:
+        return sum(places) / len(places)
+    return max(places) if lane.n_nodes_left >= 0 else min(places)
 
 
 def _find_wish(items: Sequence[_Item], index: int, *, downwards: bool) -> float:
     """Return the mean place of a node's neighbours in the layer before, or of all waypoints of an edge."""
     item = items[index]
     if item.lane is not None:
-        return item.lane.total_x / item.lane.count
+        return item.lane.goal
     total = weight = 0.0
     for other in item.above if downwards else item.below:
         part = _KIN_WEIGHT if items[other].lane is None else 1.0
@@ -256,7 +288,13 @@ def _find_wish(items: Sequence[_Item], index: int, *, downwards: bool) -> float:
     return total / weight if weight else item.x
 
 
-def _place_row(items: Sequence[_Item], row: Sequence[int], gap: float, wishes: Mapping[int, float]) -> None:
+def _place_row(
+    items: Sequence[_Item],
+    row: Sequence[int],
+    gap: float,
+    wishes: Mapping[int, float],
+    node_weight: float,
+) -> None:
     """Move the items of a row as near to their wishes as their order and widths allow."""
     offsets = [0.0]
     for first, second in pairwise(row):
@@ -264,7 +302,7 @@ def _place_row(items: Sequence[_Item], row: Sequence[int], gap: float, wishes: M
     # Blocks of items that touch: (weighted sum of wishes without offsets, weight, number of items).
     blocks: list[tuple[float, float, int]] = []
     for index, offset in zip(row, offsets, strict=True):
-        weight = items[index].weight
+        weight = node_weight if items[index].lane is None else 1.0
         total, count = weight * (wishes[index] - offset), 1
         while blocks and blocks[-1][0] / blocks[-1][1] > total / weight:
             before = blocks.pop()
@@ -273,14 +311,8 @@ def _place_row(items: Sequence[_Item], row: Sequence[int], gap: float, wishes: M
     position = 0
     for total, weight, count in blocks:
         for _ in range(count):
-            _move(items[row[position]], total / weight + offsets[position])
+            items[row[position]].x = total / weight + offsets[position]
             position += 1
-
-
-def _move(item: _Item, x: float) -> None:
-    if item.lane is not None:
-        item.lane.total_x += x - item.x
-    item.x = x
 
 
 def _place_edge(

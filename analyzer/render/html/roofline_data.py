@@ -6,6 +6,8 @@ from msgspec import Struct
 
 from analyzer.report.analyze_schema import KernelReport, PredictionEntry
 
+_NO_PIPES = frozenset({"latency", "recurrence", "issue"})
+
 
 class Roof(Struct, frozen=True, kw_only=True):
     """A peak: operations or bytes per second."""
@@ -57,7 +59,7 @@ def make_roofline_point(
         pipes={
             name: cycles / entry.cycles
             for name, cycles in entry.bounds.items()
-            if entry.cycles and name not in {level.level for level in levels}
+            if entry.cycles and name not in _NO_PIPES and name not in {level.level for level in levels}
         },
         bound=entry.bound,
     )

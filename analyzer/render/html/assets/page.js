@@ -15,6 +15,7 @@ function make(name, attributes = {}, ...children) {
   return node;
 }
 const label = (name) => name.replaceAll("_", " ");
+const short = (place) => place.slice(place.lastIndexOf("/") + 1);
 const address = (value) => "0x" + value.toString(16).padStart(4, "0");
 const group = (value, digits = 0) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 const time = (us) => group(us, us >= 9999.5 ? 0 : us >= 99.95 ? 1 : us >= 9.995 ? 2 : 3);
@@ -236,7 +237,7 @@ class Listing {
       ["loop", `${8 + depth * 5}px`, ""], ["addr", ch(widest(data.address.map(address)), 6), "address"],
       ["share", "66px", "cycles"], ["stall", "44px", "stall"], ["pipe", ch(widest(data.pipes), 4), "pipe"],
       ["sass", ch(Math.min(44, widest(data.texts)), 24), "instruction"], ["why", "27ch", "waits for"],
-      hasPlaces && ["src", ch(Math.min(26, widest(data.places)), 6), "source"], hasControls && ["ctl", ch(widest(data.controls)), "control"],
+      hasControls && ["ctl", ch(widest(data.controls)), "control"], hasPlaces && ["src", data.lines.some(Boolean) ? "60ch" : "26ch", "source"],
     ].filter((column) => column && (innerWidth > 640 || !["stall", "pipe"].includes(column[0])));
     this.template = this.columns.map((column) => column[1]).join(" ");
     this.head = make("div", { class: "listing-head", role: "row" },
@@ -267,7 +268,7 @@ class Listing {
     };
     fill("stall", data.stalls.filter((stall) => stall !== "selected").toSorted?.() ?? data.stalls, label);
     fill("pipe", [...data.pipes].sort());
-    fill("file", [...files].sort());
+    fill("file", [...files].sort(), short);
     fill("loop", [...new Set(data.nests.flat())].sort((a, b) => a - b), (value) => address(+value));
     this.search = $(".listing-search", this.panel);
     this.search.addEventListener("input", () => this.filter());
@@ -330,7 +331,10 @@ class Listing {
       else if (name === "pipe") cell.append(this.unknown.has(row) ? make("span", { class: "unknown" }, "X") : data.pipes[data.pipe[row]]);
       else if (name === "ctl") cell.append(data.controls[data.control[row]]);
       else if (name === "sass") cell.append(...this.highlight(data.texts[data.text[row]]));
-      else if (name === "src") cell.append(...this.highlight(data.places[data.place[row]]));
+      else if (name === "src") {
+        const line = data.lines[data.place[row]];
+        cell.append(...this.highlight(short(data.places[data.place[row]])), line ? "  " : "", ...(line ? this.highlight(line) : []));
+      }
       else if (name === "why" && data.stall[row] >= 0 && data.stall_cycles[row] >= 0.05) {
         const stall = data.stalls[data.stall[row]], producer = data.producer[row];
         cell.append(make("i", { class: `dot s-${stall}` }), label(stall));
@@ -380,8 +384,8 @@ class Listing {
   }
   move(step, isMatch = false) {
     if (!this.order.length) return;
-    const at = this.order.indexOf(this.current);
-    const next = at < 0 ? (step > 0 ? 0 : this.order.length - 1) : isMatch
+    const found = this.order.indexOf(this.current), at = found >= 0 ? found : step > 0 ? -1 : this.order.length;
+    const next = isMatch
       ? (at + step + this.order.length) % this.order.length : Math.max(0, Math.min(this.order.length - 1, at + step));
     this.select(this.order[next]);
     this.goTo(this.data.address[this.order[next]], false);
@@ -428,12 +432,12 @@ function makeStack(parts, total, height, width = 100) {
     const share = cycles / total * width;
     svg.append(make("svg:rect", { class: `seg s-${name}`, x: `${start}%`, width: `${share}%`, height,
       "data-tip": `${label(name)}: ${percent(cycles / total)}, ${group(cycles)} cycles` }));
-    if (share > 13 && height > 20) svg.append(make("svg:text", { class: `seg-label l-${name}`, x: `${start + share / 2}%`, y: height / 2 + 4, "text-anchor": "middle" }, label(name)));
+    if (share > 3 + 1.1 * name.length && height > 20) svg.append(make("svg:text", { class: `seg-label l-${name}`, x: `${start + share / 2}%`, y: height / 2 + 4, "text-anchor": "middle" }, label(name)));
     start += share;
   }
   return svg;
 }
-function makeLegend(parts, total, base = null) {
+function makeLegend(parts, total) {
   return make("ul", { class: "legend" }, ...parts.map(([name, cycles]) => make("li", {}, make("span", { class: `key s-${name}` }),
     make("span", { class: "name" }, label(name)), make("span", { class: "n" }, group(cycles)), make("span", { class: "n share" }, percent(cycles / total)))));
 }
@@ -474,102 +478,146 @@ function fitGraph(holder, isWhole = false) {
 // ---- roofline ----------------------------------------------------------------------------------
 
 const LEVELS = ["DRAM", "L2", "L1"];
-let unit = null;
+let unit = null; // of the work: flops, instructions; null: what the kernel has
 function drawRoofline(node) {
   const here = +node.dataset.roofline, points = (page.points ?? []).filter((point) => point.view === view);
   const own = points.find((point) => point.kernel === here);
-  const usesFlops = (unit ?? ((own ? own.flops : points.some((point) => point.flops)) ? "flops" : "instructions")) === "flops";
-  const work = usesFlops ? "flops" : "instructions";
+  const hasFlops = own ? own.flops > 0 : points.some((point) => point.flops > 0);
+  const work = unit ?? (hasFlops ? "flops" : "instructions");
   const placed = points.filter((point) => point[work] > 0 && LEVELS.some((level) => point.bytes[level] > 0));
-  const picker = make("select", { class: "tool", "aria-label": "Work" }, make("option", { value: "flops" }, "operations"), make("option", { value: "instructions" }, "warp instructions"));
+  const picker = make("select", { class: "tool", "aria-label": "Work" },
+    make("option", { value: "flops" }, "operations"), make("option", { value: "instructions" }, "warp instructions"));
   picker.value = work;
   picker.addEventListener("change", () => { unit = picker.value; for (const one of $$("[data-roofline]", $("#main"))) drawRoofline(one); });
   const tools = make("div", { class: "filters" }, make("label", {}, "work ", picker));
   if (!placed.length) {
-    node.replaceChildren(tools, make("p", { class: "muted" }, usesFlops ? "No floating-point work with memory traffic on this GPU." : "Executed instructions are not known: give the launch."));
+    node.replaceChildren(tools, make("p", { class: "muted" }, work === "flops" ? "No floating-point work with memory traffic on this GPU."
+      : "Executed instructions are not known: give the launch."));
     return;
   }
-  const reference = own && placed.includes(own) ? own : placed[0];
-  const memory = LEVELS.map((level) => [level, Math.max(...placed.map((point) => point.memory.find((roof) => roof.name === level)?.per_second ?? 0))]).filter(([, rate]) => rate);
-  const peaks = new Map();
-  if (usesFlops) {
-    for (const point of own ? [reference] : placed) for (const roof of point.compute) peaks.set(roof.name, Math.max(peaks.get(roof.name) ?? 0, roof.per_second));
-  } else peaks.set("issue slots", Math.max(...placed.map((point) => point.issue_per_second)));
-  const top = Math.max(...peaks.values(), 1);
-  const dots = placed.flatMap((point) => LEVELS.filter((level) => point.bytes[level] > 0 && (point === own || level === "DRAM" || !(point.bytes.DRAM > 0)))
-    .map((level) => ({ point, level, x: point[work] / point.bytes[level], y: point[work] / point.time_us * 1e6 })));
-  const ridge = top / memory[0][1];
-  const fit = (values, pad) => [10 ** Math.floor(Math.log10(Math.min(...values)) - pad), 10 ** Math.ceil(Math.log10(Math.max(...values)) + pad)];
-  const [x0, x1] = fit([...dots.map((dot) => dot.x), ridge], 0.15), [y0] = fit([...dots.map((dot) => dot.y), top / 30], 0.05);
-  const y1 = top * 3, width = Math.max(300, Math.min(880, node.clientWidth || 640)),
-    height = Math.round(Math.max(280, Math.min(400, width * 0.66))), left = 58, right = own ? 82 : 14, up = 12, down = 44;
-  const px = (x) => left + (width - left - right) * Math.log10(x / x0) / Math.log10(x1 / x0);
-  const py = (y) => height - down - (height - up - down) * Math.log10(y / y0) / Math.log10(y1 / y0);
-  const svg = make("svg:svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Roofline of ${placed.length} kernels` });
-  const put = (name, attributes, ...children) => svg.append(make(`svg:${name}`, attributes, ...children));
-  const word = usesFlops ? "FLOP" : "inst";
-  for (let x = x0; x <= x1 * 1.001; x *= 10) {
-    put("line", { class: "grid-line", x1: px(x), x2: px(x), y1: up, y2: height - down });
-    put("text", { x: px(x), y: height - down + 16, "text-anchor": "middle" }, x >= 1000 ? prefixed(x).trim() : String(+x.toPrecision(3)));
+  const chart = new Roofline(placed, placed.includes(own) ? own : null, work, node.clientWidth || 640);
+  node.replaceChildren(tools, chart.svg, make("p", { class: "note" }, chart.note));
+}
+
+/** Points of kernels under the slopes of memory levels and the ceilings of peaks, on logarithmic axes. */
+class Roofline {
+  constructor(points, own, work, room) {
+    Object.assign(this, { points, own, work, word: work === "flops" ? "FLOP" : "inst" });
+    this.width = Math.max(300, Math.min(880, room));
+    this.height = Math.round(Math.max(280, Math.min(400, this.width * 0.66)));
+    Object.assign(this, { left: 58, right: this.width - (own ? 94 : 14), top: 12, bottom: this.height - 44, isNarrow: this.width < 460 });
+    this.svg = make("svg:svg", { width: this.width, height: this.height, viewBox: `0 0 ${this.width} ${this.height}`, role: "img", "aria-label": `Roofline of ${points.length} kernels` });
+    this.memory = this.findMemoryRates();
+    this.peaks = this.findPeaks();
+    this.dots = this.placeDots();
+    this.scale();
+    this.drawAxes();
+    this.drawSlopes();
+    this.drawPeaks();
+    if (own) this.drawPipes();
+    this.drawDots();
   }
-  for (let y = y0; y <= y1; y *= 10) {
-    put("line", { class: "grid-line", x1: left, x2: width - right, y1: py(y), y2: py(y) });
-    put("text", { x: left - 6, y: py(y) + 4, "text-anchor": "end" }, prefixed(y).trim());
+  findMemoryRates() {
+    const find = (level) => Math.max(...this.points.map((point) => point.memory.find((roof) => roof.name === level)?.per_second ?? 0));
+    return LEVELS.map((level) => [level, find(level)]).filter(([, rate]) => rate > 0);
   }
-  put("text", { class: "axis-title", x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, `${usesFlops ? "FLOP" : "warp instructions"} per byte of the level`);
-  put("text", { class: "axis-title", x: 12, y: (up + height - down) / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${(up + height - down) / 2})` }, `${word}/s`);
-  const taken = [];
-  const free = (x, y) => { let at = y; while (taken.some(([tx, ty]) => Math.abs(tx - x) < 120 && Math.abs(ty - at) < 12)) at += 12; taken.push([x, at]); return at; };
-  for (const [level, rate] of memory) {
-    const bend = Math.min(top / rate, x1), from = Math.max(x0, y0 / rate);
-    put("path", { class: `roof ${level}`, d: `M${px(from)} ${py(from * rate)}L${px(bend)} ${py(bend * rate)}`, "data-tip": `${level}: ${group(rate / 1e9)} GB/s` });
-    const at = from * (bend / from) ** 0.32;
-    const angle = Math.atan2(py(at * 10 * rate) - py(at * rate), px(at * 10) - px(at)) * 180 / Math.PI;
-    put("text", { class: "roof-label", x: px(at), y: py(at * rate) - 6, transform: `rotate(${angle} ${px(at)} ${py(at * rate) - 6})` }, width < 460 ? level : `${level} ${group(rate / 1e9)} GB/s`);
-    
-  }
-  const high = Math.max(...memory.map(([, rate]) => rate));
-  for (const [name, rate] of [...peaks].sort((a, b) => b[1] - a[1])) {
-    const from = Math.max(x0, rate / high);
-    if (rate < y0) continue;
-    put("path", { class: "roof", d: `M${px(from)} ${py(rate)}H${width - right}`, "data-tip": `${name}: ${prefixed(rate)}${word}/s` });
-    put("text", { class: "roof-label", x: width - right, y: free(width - right, py(rate) - 5), "text-anchor": "end" }, width < 460 ? name : `${name} ${prefixed(rate)}${word}/s`);
-  }
-  if (own) {
-    const y = own[work] / own.time_us * 1e6, labels = [];
-    for (const [name, share] of Object.entries(own.pipes).filter(([, share]) => share > 0.02).slice(0, 8)) {
-      const rate = y / share;
-      if (rate > y1 || rate < y0) continue;
-      put("line", { class: "pipe", x1: left, x2: width - right, y1: py(rate), y2: py(rate), "data-tip": `${name} all busy: ${prefixed(rate)}${word}/s of this kernel's mix` });
-      labels.push([py(rate), name]);
+  findPeaks() {
+    if (this.work === "instructions") return [["issue slots", Math.max(...this.points.map((point) => point.issue_per_second))]];
+    const found = new Map();
+    for (const point of this.own ? [this.own] : this.points) {
+      for (const roof of point.compute) found.set(roof.name, Math.max(found.get(roof.name) ?? 0, roof.per_second));
     }
-    let before = 0;
-    for (const [y, name] of labels.sort((a, b) => a[0] - b[0])) {
-      before = Math.max(y + 4, before + 12);
-      put("path", { class: "pipe", d: `M${width - right} ${y}L${width - right + 7} ${before - 4}` });
-      put("text", { class: "pipe-label", x: width - right + 9, y: before }, name);
-    }
-    const mine = dots.filter((dot) => dot.point === own);
-    if (mine.length > 1) put("line", { class: "link", x1: px(mine[0].x), x2: px(mine.at(-1).x), y1: py(y), y2: py(y) });
+    return [...found].sort((a, b) => b[1] - a[1]);
   }
-  for (const dot of dots.sort((a, b) => (a.point === own) - (b.point === own))) {
-    const name = page.names[dot.point.kernel];
-    const circle = make("svg:circle", { class: `pt ${dot.level} ${own ? (dot.point === own ? "here" : "other") : ""}`, cx: px(dot.x), cy: py(dot.y), r: dot.point === own ? 6 : 4.5,
-      tabindex: 0, role: "link", "aria-label": name, "data-tip": `${name}\n${prefixed(dot.y)}${word}/s, ${+dot.x.toPrecision(3)} ${word} per byte of ${dot.level}\n${time(dot.point.time_us)} µs, ${dot.point.bound}-bound` });
-    const open = () => { location.hash = `#/${dot.point.kernel}`; };
+  /** A dot for each level of the page's own kernel; for others one, of DRAM, or of L2 where none come from DRAM. */
+  placeDots() {
+    const isShown = (point, level) => point === this.own || level === (point.bytes.DRAM > 0 ? "DRAM" : point.bytes.L2 > 0 ? "L2" : "L1");
+    return this.points.flatMap((point) => LEVELS.filter((level) => point.bytes[level] > 0 && isShown(point, level))
+      .map((level) => ({ point, level, x: point[this.work] / point.bytes[level], y: point[this.work] / point.time_us * 1e6 })));
+  }
+  scale() {
+    const peak = Math.max(...this.peaks.map(([, rate]) => rate), ...this.dots.map((dot) => dot.y), 1);
+    const decades = (values, pad) => [10 ** Math.floor(Math.log10(Math.min(...values)) - pad), 10 ** Math.ceil(Math.log10(Math.max(...values)) + pad)];
+    [this.x0, this.x1] = decades([...this.dots.map((dot) => dot.x), peak / this.memory[0][1]], 0.15);
+    [this.y0] = decades([...this.dots.map((dot) => dot.y), peak / 30], 0.05);
+    Object.assign(this, { y1: peak * 3, peak });
+  }
+  px(x) { return this.left + (this.right - this.left) * Math.log10(x / this.x0) / Math.log10(this.x1 / this.x0); }
+  py(y) { return this.bottom - (this.bottom - this.top) * Math.log10(y / this.y0) / Math.log10(this.y1 / this.y0); }
+  put(name, attributes, ...children) { this.svg.append(make(`svg:${name}`, attributes, ...children)); }
+  drawAxes() {
+    const { left, right, top, bottom } = this, middle = (top + bottom) / 2;
+    for (let x = this.x0; x <= this.x1 * 1.001; x *= 10) {
+      this.put("line", { class: "grid-line", x1: this.px(x), x2: this.px(x), y1: top, y2: bottom });
+      this.put("text", { x: this.px(x), y: bottom + 16, "text-anchor": "middle" }, x > 999 ? prefixed(x).trim() : String(+x.toPrecision(3)));
+    }
+    for (let y = this.y0; y <= this.y1; y *= 10) {
+      this.put("line", { class: "grid-line", x1: left, x2: right, y1: this.py(y), y2: this.py(y) });
+      this.put("text", { x: left - 6, y: this.py(y) + 4, "text-anchor": "end" }, prefixed(y).trim());
+    }
+    const name = this.work === "flops" ? "FLOP" : "warp instructions";
+    this.put("text", { class: "axis-title", x: (left + right) / 2, y: this.height - 6, "text-anchor": "middle" }, `${name} per byte of the level`);
+    this.put("text", { class: "axis-title", x: 12, y: middle, "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` }, `${this.word}/s`);
+  }
+  drawSlopes() {
+    const angle = Math.atan2(this.py(10 * this.y0) - this.py(this.y0), this.px(10 * this.x0) - this.px(this.x0)) * 180 / Math.PI;
+    for (const [level, rate] of this.memory) {
+      const from = Math.max(this.x0, this.y0 / rate), to = Math.min(this.peak / rate, this.x1), text = `${level} ${group(rate / 1e9)} GB/s`;
+      if (from >= to) continue;
+      this.put("path", { class: `roof ${level}`, d: `M${this.px(from)} ${this.py(from * rate)}L${this.px(to)} ${this.py(to * rate)}`, "data-tip": text });
+      const at = from * (to / from) ** 0.32, x = this.px(at), y = this.py(at * rate) - 6;
+      this.put("text", { class: "roof-label", x, y, transform: `rotate(${angle} ${x} ${y})` }, this.isNarrow ? level : text);
+    }
+  }
+  drawPeaks() {
+    const steepest = Math.max(...this.memory.map(([, rate]) => rate));
+    let above = -99;
+    for (const [name, rate] of this.peaks.filter(([, rate]) => rate >= this.y0)) {
+      const text = `${name} ${prefixed(rate)}${this.word}/s`;
+      this.put("path", { class: "roof", d: `M${this.px(Math.max(this.x0, rate / steepest))} ${this.py(rate)}H${this.right}`, "data-tip": text });
+      above = Math.max(this.py(rate) - 5, above + 12);
+      this.put("text", { class: "roof-label", x: this.right, y: above, "text-anchor": "end" }, this.isNarrow ? name : text);
+    }
+  }
+  /** Where each pipe would be busy all the time with the kernel's own mix. */
+  drawPipes() {
+    const y = this.own[this.work] / this.own.time_us * 1e6;
+    const pipes = Object.entries(this.own.pipes).filter(([, share]) => share > 0.02).map(([name, share]) => [name, y / share])
+      .filter(([, rate]) => rate >= this.y0 && rate <= this.y1).sort((a, b) => b[1] - a[1]).slice(-9);
+    let above = 0;
+    for (const [name, rate] of pipes) {
+      const at = this.py(rate);
+      above = Math.max(at + 4, above + 12);
+      this.put("line", { class: "pipe", x1: this.left, x2: this.right, y1: at, y2: at, "data-tip": `${name} all busy: ${prefixed(rate)}${this.word}/s of this kernel's mix` });
+      this.put("path", { class: "pipe", d: `M${this.right} ${at}L${this.right + 7} ${above - 4}` });
+      this.put("text", { class: "pipe-label", x: this.right + 9, y: above }, name);
+    }
+  }
+  drawDots() {
+    const own = this.dots.filter((dot) => dot.point === this.own).sort((a, b) => a.x - b.x);
+    if (own.length > 1) this.put("line", { class: "link", x1: this.px(own[0].x), x2: this.px(own.at(-1).x), y1: this.py(own[0].y), y2: this.py(own[0].y) });
+    for (const dot of [...this.dots.filter((dot) => dot.point !== this.own), ...own]) this.svg.append(this.makeDot(dot));
+    own.forEach((dot, at) => {
+      const isNear = (other) => Math.abs(this.px(other.x) - this.px(dot.x)) < 24;
+      if (own.slice(0, at).some(isNear)) return;
+      this.put("text", { class: "roof-label", x: this.px(dot.x), y: this.py(dot.y) + 19, "text-anchor": "middle" }, own.filter(isNear).map((other) => other.level).sort().join(", "));
+    });
+  }
+  makeDot({ point, level, x, y }) {
+    const name = page.names[point.kernel], isOwn = point === this.own;
+    const circle = make("svg:circle", { class: `pt ${level} ${this.own ? (isOwn ? "here" : "other") : ""}`, cx: this.px(x), cy: this.py(y), r: isOwn ? 6 : 4.5,
+      tabindex: 0, role: "link", "aria-label": name,
+      "data-tip": `${name}\n${prefixed(y)}${this.word}/s, ${+x.toPrecision(3)} ${this.word} per byte of ${level}\n${time(point.time_us)} µs, ${point.bound}-bound` });
+    const open = () => { location.hash = `#/${point.kernel}`; };
     circle.addEventListener("click", open);
     circle.addEventListener("keydown", (event) => { if (event.key === "Enter") open(); });
-    svg.append(circle);
+    return circle;
   }
-  const levels = dots.filter((dot) => dot.point === own && own).sort((a, b) => a.x - b.x);
-  levels.forEach((dot, at) => {
-    if (at && px(dot.x) - px(levels[at - 1].x) < 24) return;
-    const same = levels.filter((other) => other.x >= dot.x && px(other.x) - px(dot.x) < 24);
-    put("text", { class: "roof-label", x: px(dot.x), y: py(dot.y) + 19, "text-anchor": "middle" }, same.map((other) => other.level).sort().join(", "));
-  });
-  const note = own ? `Dashed: where a pipe would be busy all the time with this kernel's mix.${placed.length > 1 ? " Pale points: other kernels, by their bytes of DRAM." : ""}`
-    : "Points by their bytes of DRAM, of L2 where none come from DRAM; a point opens its kernel.";
-  node.replaceChildren(tools, svg, make("p", { class: "note" }, placed.length > 1 || own ? note : ""));
+  get note() {
+    if (!this.own) return "Points by their bytes of DRAM, of L2 where none come from DRAM; a point opens its kernel.";
+    const others = this.points.length > 1 ? " Pale points: other kernels, by their bytes of DRAM." : "";
+    return `Dashed: where a pipe would be busy all the time with this kernel's mix.${others}`;
+  }
 }
 
 // ---- what if -----------------------------------------------------------------------------------
