@@ -98,7 +98,14 @@ def judge_known_kernel(candidate: Candidate, old: BaselineKernel, *, is_comparab
     """
     new = candidate.facts
     is_equal = old.code == new.code and old.launch == new.launch and old.launch_digest == new.launch_digest
-    judge = _Judge(candidate, old, is_comparable=is_comparable)
+    is_assumed_alike = old.assumed_launch == new.assumed_launch
+    judge = _Judge(candidate, old, is_comparable=is_comparable and is_assumed_alike)
+    if is_comparable and not is_assumed_alike:
+        message = (
+            f"its times are not compared, since other launches were assumed ({old.assumed_launch or 'none'} "
+            f"in the baseline, {new.assumed_launch or 'none'} now): --launch FILE gives those that you run"
+        )
+        judge.add_violation("assumed-launch-changed", Level.WARNING, message)
     judge.judge_changes(is_equal=is_equal)
     judge.judge_budgets()
     status = KernelStatus.SAME if is_equal else KernelStatus.CHANGED

@@ -29,6 +29,7 @@ def make_kernel_facts(report: KernelReport, input_name: str) -> BaselineKernel:
         architecture=report.architecture,
         launch=format_launch(report.launch),
         launch_digest=report.identity.launch,
+        assumed_launch=report.identity.assumed_launch,
         code=report.identity.code[:_CODE_DIGITS],
         metrics=metrics,
         gpus={

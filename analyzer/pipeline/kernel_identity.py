@@ -33,16 +33,39 @@ def add_identities(
     """Return the reports of one kernel, one for each of its launches, with identities."""
     code = digest_code(loaded.kernel)
     if loaded.traces:
-        launches = [_TRACED] * len(reports)
+        launches = [(_TRACED, "")] * len(reports)
     else:
-        launches = [digest_launch(launch) for launch in find_given_launches(loaded.kernel, options)]
+        launches = [
+            (digest_launch(given), describe_assumed_launch(given, analysis))
+            for given, analysis in zip(find_given_launches(loaded.kernel, options), analyses, strict=True)
+        ]
     return tuple(
         replace(
             report,
-            identity=IdentityEntry(code=code, launch=launch, hottest_source=find_hottest_source(analysis)),
+            identity=IdentityEntry(
+                code=code,
+                launch=launch,
+                assumed_launch=assumed,
+                hottest_source=find_hottest_source(analysis),
+            ),
         )
-        for report, analysis, launch in zip(reports, analyses, launches, strict=True)
+        for report, analysis, (launch, assumed) in zip(reports, analyses, launches, strict=True)
     )
+
+
+def describe_assumed_launch(given: Launch, analysis: KernelAnalysis) -> str:
+    """Return grid, block and integers that neither the user nor metadata gave; "" where none were assumed.
+
+    How many parameters took an integer is left out: one more of them changes no other.
+    """
+    taken, metadata = analysis.launch, analysis.kernel.resources
+    if not taken.assumptions:
+        return ""
+    is_block_known = given.block is not None or metadata.block_threads is not None
+    dims = (None if given.grid else taken.grid, None if is_block_known else taken.block)
+    integers = () if given.arguments else {a.value for a in taken.arguments if isinstance(a.value, int)}
+    numbers = "".join(f" n={value}" for value in sorted(integers) if value)
+    return "/".join("" if dim is None else str(dim) for dim in dims) + numbers
 
 
 def digest_launch(launch: Launch) -> str:

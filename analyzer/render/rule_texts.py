@@ -24,6 +24,10 @@ _NAMED_RULES = {
         "removed kernel",
         "The old side, or the baseline, has the kernel; the new one has not.",
     ),
+    "assumed-launch-changed": (
+        "assumed launch changed",
+        "Nobody gives the launch of the kernel, and what is assumed of it follows its code, which changed.",
+    ),
     "no-prediction": ("no prediction", "The kernel cannot run on the GPU, or it cannot be predicted."),
 }
 _DIFF_RULES = frozenset(name for name in _NAMED_RULES if name.startswith("kernel-"))

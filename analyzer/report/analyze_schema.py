@@ -430,6 +430,9 @@ class IdentityEntry(Struct, frozen=True, kw_only=True):
         str,
         Meta(description="Digest of the launch as it was given; what metadata add to it is not in it."),
     ]
+    assumed_launch: Annotated[
+        str, Meta(description="Grid, block and integers that nobody gave, such as `1024/256 n=65536`.")
+    ] = ""
     hottest_source: Annotated[
         str, Meta(description="FILE:LINE that costs most cycles on the first GPU; empty without line info.")
     ] = ""

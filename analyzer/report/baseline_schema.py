@@ -43,6 +43,9 @@ class BaselineKernel(Struct, frozen=True, kw_only=True):
     architecture: str
     launch: Annotated[str, Meta(description="Grid and block as completed from metadata, for people.")]
     launch_digest: Annotated[str, Meta(description="Of the launch as it was given.")]
+    assumed_launch: Annotated[
+        str, Meta(description="What was assumed of it: times of another assumption do not compare.")
+    ] = ""
     code: Annotated[str, Meta(description="Digest of instructions, control codes and resources.")]
     metrics: Annotated[Mapping[str, Amount], Meta(description="Figures that do not depend on a GPU.")]
     gpus: Mapping[str, BaselinePrediction]

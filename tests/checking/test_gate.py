@@ -164,3 +164,17 @@ def test_a_larger_threshold_never_trips_more(
     assert small.is_exceeded(old, worsening) or not large.is_exceeded(old, worsening)
     assert not small.is_exceeded(old, 0.0)
     assert not (small.is_exceeded(old, worsening) and small.is_exceeded(old, -worsening))
+
+
+def test_times_of_another_assumed_launch_do_not_compare(check: Callable[..., CheckReport]) -> None:
+    def doctor(kernel: dict[str, Any]) -> None:
+        other_code(kernel)
+        kernel["assumed_launch"] = "16/16"
+        kernel["gpus"][GPU]["metrics"]["cycles"] /= 2
+
+    report = check(doctor)
+    assert report.is_clean
+    assert [(each.rule, each.level) for each in report.violations] == [
+        ("assumed-launch-changed", Level.WARNING)
+    ]
+    assert "16/16" in report.violations[0].message
