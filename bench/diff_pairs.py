@@ -432,7 +432,7 @@ def list_other_faults(pair: Pair, rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def judge_pairs(pairs: Iterable[Pair], folder: Path, holds_check: bool = True) -> list[Outcome]:
-    """Return what diff, and if asked for check, say of each pair; they print as they come.
+    """Return what diff and, if asked for, check say of each pair; they are printed as they come.
 
     Answers of the same tool to the same pair are kept beside it.
     """
@@ -440,23 +440,31 @@ def judge_pairs(pairs: Iterable[Pair], folder: Path, holds_check: bool = True) -
     outcomes = []
     for pair in pairs:
         report = keep_answer(tool, pair, folder, diff_pair)
-        code = keep_answer(tool, pair, folder, check_pair) if holds_check else None
+        code = keep_answer(tool, pair, folder, check_pair, holds_check)
         outcomes.append(judge_pair(pair, report, code))
         print(" | ".join(describe(outcomes[-1])), file=sys.stderr, flush=True)
     return outcomes
 
 
-def keep_answer(tool: bytes, pair: Pair, folder: Path, ask: Callable[[Pair, Path], Any]) -> Any:
-    """Return what `ask` says of a pair, from disk where the same tool was asked before."""
+def keep_answer(
+    tool: bytes, pair: Pair, folder: Path, command: Callable[[Pair, Path], Any], asks: bool = True
+) -> Any:
+    """Return what diff or check says of a pair, from disk where the same tool was asked before.
+
+    None where it was not, and `asks` is off.
+    """
     home = folder / "pairs" / pair.name
-    built = b"".join((home / which / ".key").read_bytes() for which in ("old", "new"))
+    built = b"".join((home / which / ".key").read_bytes() for which in _SIDES)
     key = hashlib.sha256(tool + msgspec.json.encode(pair.launch) + built).hexdigest()
-    path = home / f"{ask.__name__}.json"
+    path = home / f"{command.__name__}.json"
     kept = json.loads(path.read_text()) if path.exists() else {}
-    if kept.get("key") != key:
-        kept = {"key": key, "answer": ask(pair, folder)}
-        path.write_text(json.dumps(kept))
-    return kept["answer"]
+    if kept.get("key") == key:
+        return kept["answer"]
+    if not asks:
+        return None
+    answer = command(pair, folder)
+    path.write_text(json.dumps({"key": key, "answer": answer}))
+    return answer
 
 
 def hash_tool() -> bytes:
@@ -576,7 +584,9 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=_DEFAULT_FOLDER)
     parser.add_argument("--only", default="*", help="glob of names of pairs")
     parser.add_argument("--half", choices=("all", "open", "held"), default="all")
-    parser.add_argument("--no-check", action="store_true", help="ask diff alone")
+    parser.add_argument(
+        "--no-check", action="store_true", help="ask diff alone; kept answers of check are shown"
+    )
     options = parser.parse_args()
     pairs = choose(read_pairs(), options.only, options.half)
     build_pairs(pairs, options.folder)

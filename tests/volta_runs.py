@@ -20,7 +20,9 @@ class VoltaLaunch:
     dump: str = "kernels"
     shared_bytes: int = 0
 
-    def analyze_on(self, gpu: str, clock_mhz: float | None = None) -> KernelReport:
+    def analyze_on(
+        self, gpu: str, clock_mhz: float | None = None, models: tuple[str, ...] = ()
+    ) -> KernelReport:
         given = tuple(Argument(place, value) for place, value in enumerate(self.arguments))
         launch = Launch(
             grid=self.grid,
@@ -29,7 +31,7 @@ class VoltaLaunch:
             arguments=given,
             clock_mhz=clock_mhz,
         )
-        options = analyzer.Options(kernels=(self.kernel,), launch=launch)
+        options = analyzer.Options(kernels=(self.kernel,), launch=launch, models=models)
         dump = str(TRACES / "volta" / "sm_70" / f"{self.dump}.sass")
         return analyzer.analyze(dump, gpu, options=options).kernels[0]
 

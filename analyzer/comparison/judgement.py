@@ -10,11 +10,9 @@ What is looked at, in this order:
    executed instructions, CTAs per SM), or with a second model that agrees: significant.
 4. Work that moved by `WORK_LARGE` (sectors, wavefronts, spills that are executed) is significant where the
    time does not follow, too: it is hidden in this launch, and need not be in another one.
-5. Busy cycles (those beside the overhead of the launch) beyond `HIDDEN_LARGE`, where that overhead hides
-   them: significant with a counter or a second model that explains them.
-6. Instructions that moved by `OTHER_WORK_LARGE` in a launch that was assumed, or CTAs per SM by
+5. Instructions that moved by `OTHER_WORK_LARGE` in a launch that was assumed, or CTAs per SM by
    `OCCUPANCY_LARGE`, while the time did not: unclear.
-7. Else benign: other code that does the same work in the same time.
+6. Else benign: other code that does the same work in the same time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,9 +34,8 @@ WORK_LARGE = 0.25
 OTHER_WORK_LARGE = 0.5
 # CTAs that an SM holds: one of five or fewer.
 OCCUPANCY_LARGE = 0.19
-# Where work takes no larger share of the cycles, the overhead of the launch may hide how it moved.
-MAX_HIDDEN_SHARE = 0.7
-HIDDEN_LARGE = 0.15
+# Sectors or wavefronts that moved, of all executed instructions; fewer cost no time that could be seen.
+MIN_WORK_SHARE = 0.05
 # Requests to local memory that count as spills in executed code, of all executed instructions.
 MIN_SPILL_SHARE = 0.005
 
@@ -67,7 +64,7 @@ def judge_change(
 ) -> Judgement:
     """Return the verdict on a changed kernel.
 
-    predictions: of both sides, by GPU; second_look: relative change of busy cycles by another model, by GPU.
+    predictions: of both sides, by GPU; second_look: relative change of cycles by another model, by GPU.
     changes: figures that differ; figures: those of both sides that do not depend on a GPU, by name.
     doubts: why the basis is weak; empty where it is good.
     is_launch_assumed: nobody gave it, so that what hides a change of work may be the launch.
@@ -75,7 +72,7 @@ def judge_change(
     work = _list_work(changes, figures, _MEMORY_WORK)
     other = _list_work(changes, figures, _OTHER_WORK)
     told = tuple(each.text for each in (*work, *other))
-    large_work = any(each.size >= WORK_LARGE for each in work)
+    large_work = any(each.size >= WORK_LARGE and each.matters for each in work)
     if doubts:
         if large_work and not any(doubt.startswith(INCOMPARABLE) for doubt in doubts):
             return Judgement(Verdict.SIGNIFICANT, (*told, *doubts))
@@ -84,10 +81,8 @@ def judge_change(
         return Judgement(Verdict.UNCLEAR, ("no GPU on which both sides are predicted", *told))
     occupancy = [each for each in predictions if each.old_ctas_per_sm != each.new_ctas_per_sm]
     is_explained = bool(work or other or occupancy)
-    moves = [_Move(each, second_look.get(each.gpu), is_explained) for each in predictions]
-    if large_work or any(each.is_significant for each in moves):
-        hidden = tuple(each.describe_hidden() for each in moves if each.is_hidden)
-        return Judgement(Verdict.SIGNIFICANT, (*hidden, *told))
+    if large_work or any(_is_significant(each, second_look, is_explained) for each in predictions):
+        return Judgement(Verdict.SIGNIFICANT, told)
     unmatched = [
         *(each.text for each in other if is_launch_assumed and each.size >= OTHER_WORK_LARGE),
         *(_describe_occupancy(each) for each in occupancy if _measure_occupancy(each) >= OCCUPANCY_LARGE),
@@ -98,57 +93,18 @@ def judge_change(
     return Judgement(Verdict.BENIGN, told)
 
 
-class _Move(Struct, frozen=True):
-    """How far the time on one GPU moved."""
+def _is_significant(change: GpuChange, second_look: Mapping[str, float], is_explained: bool) -> bool:
+    """Return whether the time moved beyond what other schedules of the same work do.
 
-    change: GpuChange
-    second: float | None  # relative change of busy cycles by another model
-    is_explained: bool  # by a counter
-
-    @property
-    def is_significant(self) -> bool:
-        """Whether the time moved beyond what other schedules of the same work do."""
-        moved, is_explained = abs(self.change.cycles_change), self.is_explained or self._agrees
-        if moved >= CYCLES_LARGE or (moved >= CYCLES_NOISE and is_explained):
-            return True
-        return self.is_hidden and is_explained
-
-    @property
-    def is_hidden(self) -> bool:
-        """Whether the time of the work moved, and the overhead of the launch hides it."""
-        old, new = self._busy_cycles
-        share = min(old / max(self.change.old_cycles, 1.0), new / max(self.change.new_cycles, 1.0))
-        return share <= MAX_HIDDEN_SHARE and abs(compute_change(old, new) or 0.0) >= HIDDEN_LARGE
-
-    @property
-    def _busy_cycles(self) -> tuple[float, float]:
-        change = self.change
-        return (
-            measure_busy_cycles(change.old_cycles, change.old_cpi_stack),
-            measure_busy_cycles(change.new_cycles, change.new_cpi_stack),
-        )
-
-    @property
-    def _agrees(self) -> bool:
-        """Whether another model sees a move in the same direction, beyond noise too."""
-        old, new = self._busy_cycles
-        return self.second is not None and self.second * (new - old) > 0 and abs(self.second) >= CYCLES_NOISE
-
-    def describe_hidden(self) -> str:
-        """Return a sentence on the cycles beside the launch's overhead."""
-        return (
-            f"beside the overhead of the launch {format_step(*self._busy_cycles)} cycles on "
-            f"{self.change.gpu_name}"
-        )
-
-
-def measure_busy_cycles(cycles: float, cpi_stack: Mapping[str, float]) -> float:
-    """Return the cycles of a launch without its overhead, below which no kernel takes less."""
-    return cycles - cpi_stack.get("launch", 0.0)
+    Without a counter that explains it, another model has to see a move in the same direction.
+    """
+    moved, second = change.cycles_change, second_look.get(change.gpu, 0.0)
+    agrees = second * moved > 0 and abs(second) >= CYCLES_NOISE
+    return abs(moved) >= CYCLES_LARGE or (abs(moved) >= CYCLES_NOISE and (is_explained or agrees))
 
 
 def measure_second_look(old: Mapping[str, float], new: Mapping[str, float]) -> dict[str, float]:
-    """Return the relative change of the busy cycles of a second model, by GPU."""
+    """Return the relative change of the cycles of a second model, by GPU."""
     pairs = ((gpu, compute_change(cycles, new.get(gpu))) for gpu, cycles in old.items())
     return {gpu: change for gpu, change in pairs if change is not None}
 
@@ -166,6 +122,7 @@ class _Work(Struct, frozen=True):
 
     text: str
     size: float
+    matters: bool  # beside the executed instructions, or for each request
 
 
 def _list_work(
@@ -178,8 +135,25 @@ def _list_work(
         size = _measure_move(change, figures)
         if size >= WORK_MOVED:
             label = change.metric.replace("_", " ")
-            found.append(_Work(f"{label} {format_step(change.old, change.new)}", size))
+            text = f"{label} {format_step(change.old, change.new)}"
+            found.append(_Work(text, size, _matters(change, figures)))
     return found
+
+
+def _matters(change: MetricChange, figures: Mapping[str, tuple[float, float]]) -> bool:
+    """Return whether the counter moved by a share of the executed instructions, or for each request.
+
+    A bank conflict or a stride that appears shows in the second, wherever it is.
+    """
+    old, new = change.old or 0.0, change.new or 0.0
+    executed = max(figures.get("executed_warp_instructions", (0.0, 0.0)))
+    if not executed or abs(new - old) >= MIN_WORK_SHARE * executed:
+        return True
+    requests = figures.get(f"{change.metric.partition('_')[0]}_requests")
+    if requests is None or not all(requests):
+        return change.metric.startswith("local_")  # spills appear: their share was looked at before
+    before, after = old / requests[0], new / requests[1]
+    return abs(after - before) >= WORK_MOVED * max(before, after)
 
 
 def _measure_move(change: MetricChange, figures: Mapping[str, tuple[float, float]]) -> float:

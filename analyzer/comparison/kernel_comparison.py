@@ -9,7 +9,7 @@ from typing import Literal
 
 from analyzer.comparison.alignment import Alignment, align_listings
 from analyzer.comparison.code_changes import compare_code, describe_code
-from analyzer.comparison.judgement import CYCLES_NOISE, judge_change, measure_busy_cycles, measure_second_look
+from analyzer.comparison.judgement import CYCLES_NOISE, judge_change, measure_second_look
 from analyzer.comparison.kernel_metrics import METRICS, list_first_predictions, list_metrics
 from analyzer.comparison.wording import (
     compute_change,
@@ -195,9 +195,7 @@ def _look_again(old: KernelReport, new: KernelReport) -> dict[str, float]:
     for report in (old, new):
         first = {(each.gpu, each.model) for each in list_first_predictions(report)}
         others = [each for each in report.predictions if (each.gpu, each.model) not in first]
-        sides.append(
-            {each.gpu: measure_busy_cycles(each.cycles, each.cpi_stack) for each in reversed(others)}
-        )
+        sides.append({each.gpu: each.cycles for each in reversed(others)})
     return measure_second_look(*sides)
 
 

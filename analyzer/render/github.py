@@ -16,13 +16,13 @@ _MAX_LOG_LINES = 1_000
 
 
 def render_github(report: FindingsReport) -> str:
-    """Return a command for each problem, worst first, and a notice for each warning of the inputs."""
+    """Return a command for each problem, worst first, and one for each warning of the report."""
     problems = list_problems(report)
     commands: dict[Level, list[str]] = {
         level: [_format_problem(problem) for problem in problems if problem.level is level] for level in Level
     }
-    commands[Level.NOTE] += [
-        format_command("notice", warning.message, shorten_path(warning.path), warning.line, warning.code)
+    commands[Level.WARNING] += [
+        format_command("warning", warning.message, shorten_path(warning.path), warning.line, warning.code)
         for warning in report.warnings
     ]
     lines = [line for level in Level for line in _limit_commands(level, commands[level])]

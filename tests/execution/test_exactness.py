@@ -9,8 +9,10 @@ from exactness import CASES, Case, run_case
 from paths import TRACES
 
 import analyzer
+from analyzer.execution.profile.provenance import Provenance
 from analyzer.frontend.cuda_tools import find_tool, make_tool_environment
 from analyzer.ir.launch import Argument, Dim3, Launch
+from analyzer.pipeline.launch_execution import execute_kernel
 
 HAS_TOOLS = find_tool("cuobjdump") is not None and find_tool("nvdisasm") is not None
 NO_TOOLS = "cuobjdump and nvdisasm are not installed here"
@@ -35,16 +37,24 @@ def test_a_role_that_is_looked_up_is_unknown_without_the_table(tmp_path: Path) -
             [tool.path, "-sass", str(cubin)], env=make_tool_environment(tool), stdout=file, check=True
         )
     shutil.copy(cubin.with_suffix(".json"), tmp_path)
-    sizes = tuple(Argument(name, 256) for name in "mnk")
-    options = analyzer.Options(launch=Launch(grid=Dim3(148), arguments=sizes), step_limit=3_000)
-    (kernel,) = analyzer.analyze(analyzer.load(str(dump)), options=options).kernels
-    assert kernel.counts.provenance == "unknown"
+    (kernel,) = analyzer.load(str(dump)).kernels
+    resources = kernel.kernel.resources
+    assert resources.block_threads is not None
+    launch = Launch(
+        grid=Dim3(148),
+        block=Dim3(resources.block_threads),
+        dynamic_shared_bytes=resources.dynamic_shared_bytes,
+        arguments=tuple(Argument(name, 256) for name in "mnk"),
+    )
+    found = execute_kernel(kernel, launch, step_limit=10_000)
+    assert found is not None
+    assert found.profile.provenance is Provenance.UNKNOWN
     assert any(
-        "BRX" in branch.instruction
-        and "constant bank 2" in branch.origin
-        and "give the cubin" in branch.origin
-        for branch in kernel.counts.unknown_branches
+        "constant bank 2" in branch.origin and "give the cubin" in branch.origin
+        for branch in found.profile.unknown_branches
     )
     shutil.copy(cubin, tmp_path)
-    (kernel,) = analyzer.analyze(analyzer.load(str(dump)), options=options).kernels
-    assert kernel.counts.provenance == "exact"
+    (kernel,) = analyzer.load(str(dump)).kernels
+    found = execute_kernel(kernel, launch, step_limit=10_000)
+    assert found is not None
+    assert found.profile.provenance is Provenance.EXACT

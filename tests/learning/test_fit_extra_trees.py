@@ -1,11 +1,14 @@
 """Randomized trees as arrays: the same values as scikit-learn's, of the depth asked for."""
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 
 from analyzer.learning.fit_extra_trees import fit_extra_trees
 
-pytest.importorskip("sklearn")
+# Looked for, not imported: every process that collects this file would wait for seconds.
+pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="the learn extra is not installed")
 
 
 def test_trees_as_arrays_equal_scikit_learns():

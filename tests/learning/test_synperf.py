@@ -1,5 +1,6 @@
 """SynPerf's networks: what is learned, what numpy makes of it, and how files keep it."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,8 @@ from analyzer.operators.names import DataType, Operator
 from analyzer.operators.synperf_features import KernelCategory
 from analyzer.text.errors import UsageError
 
-torch = pytest.importorskip("torch")
+# Looked for, not imported: every process that collects this file would wait for seconds.
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="the learn extra is not installed")
 FAST = SynperfOptions(epochs=25, batch_rows=32)
 
 

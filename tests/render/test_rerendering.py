@@ -83,7 +83,7 @@ def test_every_format_renders(report: AnyReport) -> None:
         if each.module in {"validation_page", "whatif_chart"}:
             pytest.importorskip("plotly", reason="the charts extra is not installed")
         assert callable(each.load_renderer())
-        assert render_report(report, each.name).strip()
+        assert render_report(report, each.name).strip() or each.name == "github"  # where nothing is wrong
     with pytest.raises(UsageError, match="no format yaml"):
         find_format(report, "yaml")
 
