@@ -40,7 +40,10 @@ from analyzer.pipeline.options import Options
 from analyzer.render.json import render_json
 jobs, assumes, folder, *files = sys.argv[1:]
 options = Options(
-    jobs=int(jobs), assumes_launch=assumes == "1", shares_steps=False, cache_folder=Path(folder) if folder else None
+    jobs=int(jobs),
+    assumes_launch=assumes == "1",
+    shares_steps=False,
+    cache_folder=Path(folder) if folder else None,
 )
 sys.stdout.writelines(render_json(analyze_files(files, "a100", options)))
 """
