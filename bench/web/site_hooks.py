@@ -2,7 +2,7 @@
 
 | page | made from |
 |---|---|
-| `reference/commands/*.md` | the click commands (by mkdocs-click) |
+| `reference/commands/*.md` | the click commands |
 | `hardware/*.md` | `hwdb/gpu`, `hwdb/chip`, `hwdb/arch` |
 | `reference/formats/*.md`, `schema/*.json` | the types of the reports |
 | `changelog.md`, `contributing.md` | `CHANGELOG.md`, `CONTRIBUTING.md` |
