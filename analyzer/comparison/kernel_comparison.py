@@ -268,10 +268,11 @@ def _describe_own_times(old: KernelReport, new: KernelReport) -> Iterator[str]:
 
 
 def _describe_stall_shift(change: GpuChange) -> str:
-    """Return the stall whose cycles changed most, where that is beyond noise."""
+    """Return the stall that changed most the way the time went, where that is beyond noise."""
     old, new = change.old_cpi_stack, change.new_cpi_stack
     shifts = {name: new.get(name, 0.0) - old.get(name, 0.0) for name in sorted({*old, *new})}
-    name = max(shifts, key=lambda each: abs(shifts[each]), default="")
+    sign = 1.0 if change.new_cycles >= change.old_cycles else -1.0
+    name = max(shifts, key=lambda each: sign * shifts[each], default="")
     if not name or abs(shifts[name]) < CYCLES_NOISE * max(change.old_cycles, 1.0):
         return ""
     return f"; {name} {format_signed(shifts[name])} cycles"
@@ -325,9 +326,10 @@ def _describe_accesses(old: KernelReport, new: KernelReport, alignment: Alignmen
         if move >= _MIN_ACCESS_MOVE and told < _MAX_PLACES:
             told += 1
             what = "touches" if each.unit == "sectors" else "takes"
+            amount = format_amount(each.new_per_request)
+            unit = each.unit.removesuffix("s") if amount == "1" else each.unit
             yield (
-                f"{each.place} {what} {format_amount(each.new_per_request)} {each.unit} per request "
-                f"(was {format_amount(each.old_per_request)})"
+                f"{each.place} {what} {amount} {unit} per request (was {format_amount(each.old_per_request)})"
             )
 
 
