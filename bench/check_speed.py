@@ -119,9 +119,13 @@ def build_library(folder: Path, n_kernels: int) -> Path:
 
 def dump_some(cubin: Path, folder: Path, n_kernels: int) -> tuple[Path, list[Path]]:
     """Return the first kernels of a library as one dump, and as one dump each."""
-    text = subprocess.run(
-        ["cuobjdump", "-sass", str(cubin)], stdout=subprocess.PIPE, check=True
-    ).stdout.decode()
+    tool = find_tool("cuobjdump")
+    if tool is None:
+        raise RuntimeError("cuobjdump is not found")
+    run = subprocess.run(
+        [tool.path, "-sass", str(cubin)], stdout=subprocess.PIPE, check=True, env=make_tool_environment(tool)
+    )
+    text = run.stdout.decode()
     head, *functions = text.split("\t\tFunction : ")
     some = functions[:n_kernels]
     together = folder / "some.sass"
