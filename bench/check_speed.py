@@ -24,6 +24,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from analyzer.frontend.cuda_tools import find_tool, make_tool_environment
+
 ROOT = Path(__file__).resolve().parents[1]
 _ENVIRONMENT = {
     **os.environ,
@@ -45,7 +47,7 @@ options = Options(
     shares_steps=False,
     cache_folder=Path(folder) if folder else None,
 )
-sys.stdout.writelines(render_json(analyze_files(files, "a100", options)))
+sys.stdout.write(render_json(analyze_files(files, "a100", options)))
 """
 _TEMPLATE = """
 template <int N> __global__ void {name}(const float* x, const float* y, float* z, int n) {{
