@@ -24,6 +24,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from analyzer.frontend.cuda_tools import find_tool, make_tool_environment
+
 ROOT = Path(__file__).resolve().parents[1]
 _ENVIRONMENT = {
     **os.environ,
@@ -45,7 +47,7 @@ options = Options(
     shares_steps=False,
     cache_folder=Path(folder) if folder else None,
 )
-sys.stdout.writelines(render_json(analyze_files(files, "a100", options)))
+sys.stdout.write(render_json(analyze_files(files, "a100", options)))
 """
 _TEMPLATE = """
 template <int N> __global__ void {name}(const float* x, const float* y, float* z, int n) {{
@@ -119,9 +121,13 @@ def build_library(folder: Path, n_kernels: int) -> Path:
 
 def dump_some(cubin: Path, folder: Path, n_kernels: int) -> tuple[Path, list[Path]]:
     """Return the first kernels of a library as one dump, and as one dump each."""
-    text = subprocess.run(
-        ["cuobjdump", "-sass", str(cubin)], stdout=subprocess.PIPE, check=True
-    ).stdout.decode()
+    tool = find_tool("cuobjdump")
+    if tool is None:
+        raise RuntimeError("cuobjdump is not found")
+    run = subprocess.run(
+        [tool.path, "-sass", str(cubin)], stdout=subprocess.PIPE, check=True, env=make_tool_environment(tool)
+    )
+    text = run.stdout.decode()
     head, *functions = text.split("\t\tFunction : ")
     some = functions[:n_kernels]
     together = folder / "some.sass"
