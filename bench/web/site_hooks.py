@@ -23,8 +23,6 @@ ROOT = Path(__file__).resolve().parents[2]
 _COPIED_PAGES = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 
 
-_PAGES_TO_COME = {"diff.md"}
-
 _FOLDERS = {
     "reference/commands/index.md": list_command_pages,
     "reference/formats/index.md": list_format_pages,
@@ -49,12 +47,11 @@ def make_pages() -> Iterator[tuple[str, str]]:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Add commands and formats to the navigation; leave out places whose pages are not there yet."""
-    docs = Path(config.docs_dir)
+    """Add commands and formats to the navigation."""
     for section in config.nav or []:
         for pages in section.values() if isinstance(section, dict) else ():
             if isinstance(pages, list):
-                pages[:] = [_add_parts(page) for page in pages if not _is_to_come(page, docs)]
+                pages[:] = [_add_parts(page) for page in pages]
     return config
 
 
@@ -64,11 +61,6 @@ def _add_parts(page: object) -> object:
         if isinstance(path, str) and path in _FOLDERS:
             return {title: [path, *_FOLDERS[path]()]}
     return page
-
-
-def _is_to_come(page: object, docs: Path) -> bool:
-    path = next(iter(page.values())) if isinstance(page, dict) else page
-    return isinstance(path, str) and path in _PAGES_TO_COME and not (docs / path).is_file()
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -52,12 +52,12 @@ def test_of_check() -> None:
             {"file": "build/k.cubin", "line": "1", "title": "warplens max-registers"},
             "gemm: 168 registers, at most 128 are allowed",
         ),
+        ("warning", {"file": "build/k.cubin", "title": "unknown-opcode"}, "unknown opcode FOO"),
         (
             "notice",
             {"file": "build/k.cubin", "line": "1", "title": "warplens new-kernel"},
             "added: new-kernel",
         ),
-        ("notice", {"file": "build/k.cubin", "title": "unknown-opcode"}, "unknown opcode FOO"),
     ]
 
 
