@@ -132,7 +132,7 @@ def samples(units: Iterable[Unit]) -> list[Product]:
         text("cuda/sm_80/report16", "dot", "-bbcfg"),
         *(binary(f"triton/sm_{arch}/softmax") for arch in (80, 90, 100, 120)),
         *(binary(f"triton/sm_{arch}/matmul_one_stage") for arch in (80, 90)),
-        binary("cuda/sm_80/report16"),
+        Product("library/report16_sm_80.cubin", by_stem["cuda/sm_80/report16"]),
     ]
 
 

@@ -53,7 +53,10 @@ _WIDE_LISTING_HEAD = "  cycles of the launch, control code and instruction: old 
 
 def print_diff(report: DiffReport, console: Console) -> None:
     """Print what changed, the significant kernels first."""
-    console.print(Text(f"diff {_format_side(report.old)} -> {_format_side(report.new)}", style="bold"))
+    head = f"diff {_format_side(report.old)} -> {_format_side(report.new)}"
+    if len(head) > console.width:
+        head = head.replace(" -> ", "\n  -> ", 1)
+    console.print(Text(head, style="bold"), soft_wrap=True)
     for line in _describe_predictions(report):
         console.print(Text(line, style="dim"))
     changed = [each for each in report.kernels if each.verdict is not Verdict.UNCHANGED]

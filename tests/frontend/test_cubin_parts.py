@@ -13,7 +13,7 @@ from analyzer.pipeline.cached_analysis import analyze_files
 from analyzer.pipeline.content_digests import digest_kernel
 from analyzer.render.json import render_json
 
-LIBRARY = TRACES / "cubin" / "report16_sm_80.cubin"
+LIBRARY = TRACES / "library" / "report16_sm_80.cubin"
 pytestmark = pytest.mark.skipif(find_tool("nvdisasm") is None, reason="nvdisasm reads cubins")
 
 

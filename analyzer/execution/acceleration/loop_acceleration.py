@@ -62,6 +62,9 @@ _MIN_OUTER_ARRIVALS = (
 )
 _MAX_EXIT_RETRIES = 3
 _MAX_WARP_TRIPS = 1 << 34  # some minutes on any GPU
+# Loops of people end after some. One that counts to the value of a pointer goes from one overflow of a low
+# word to the next.
+_MAX_GAINS_PER_ENTRY = 64
 
 
 class LoopAccelerator:
@@ -120,7 +123,7 @@ class LoopAccelerator:
             n_accelerated = self._try_period(segment, group, period, growth, history.snapshots[-1])
             if n_accelerated:
                 gains.record_success(period, n_accelerated, history.n_arrivals, entries)
-                self.machine.budget.spend_on_gain(gains.n_in_entry)
+                self._check_end(segment, gains)
                 del self.histories[segment.index]
                 self.failures[segment.index] = 0
                 break
@@ -131,6 +134,12 @@ class LoopAccelerator:
             history.n_failures += bool(found) or history.n_arrivals > MAX_SNAPSHOTS
             self.failures[segment.index] = history.n_failures
             history.next_attempt = history.n_arrivals + history.count_pause_arrivals()
+
+    def _check_end(self, segment: Segment, gains: AccelerationGains) -> None:
+        """Raise EndlessLoop for a loop that goes on after many accelerations since it was entered."""
+        if gains.n_in_entry > _MAX_GAINS_PER_ENTRY:
+            where = f"the loop at {self._find_header_address(segment):#x}"
+            raise EndlessLoop(f"{where} goes on after {gains.n_in_entry:,} accelerations")
 
     def _is_outer_attempt_allowed(self, segment: Segment, history: LoopHistory) -> bool:
         """Return whether an outer loop may be tried after so many arrivals and failed attempts."""

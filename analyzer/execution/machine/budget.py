@@ -7,8 +7,6 @@ _WASTED_STEPS_DIVISOR = 4
 _ATTEMPT_STEPS_DIVISOR = 2
 _MIN_ATTEMPT_STEPS = 1000
 _LOOPS_PER_STEP = 8
-_FREE_GAINS_PER_ENTRY = 64
-_STEPS_PER_GAIN = 2048
 
 
 class StopExecution(Exception):
@@ -61,15 +59,6 @@ class Budget:
         iterations of those inside it, which take far longer than their few actions say.
         """
         self._add_steps(depth // _LOOPS_PER_STEP)
-
-    def spend_on_gain(self, n_in_entry: int) -> None:
-        """Spend the steps of the nth acceleration in one entry of a loop. Raises StopExecution.
-
-        Loops of people end after some. One that counts to the value of a pointer would go on for minutes,
-        from one overflow of a low word to the next.
-        """
-        if n_in_entry > _FREE_GAINS_PER_ENTRY:
-            self._add_steps(_STEPS_PER_GAIN)
 
     def _add_steps(self, n_steps: int) -> None:
         self.spent_steps += n_steps
