@@ -227,6 +227,7 @@ def _analyze(
         launch_table=None if config.launch is None else _load_launches(config.launch),
         assumes_launch=config.assumes_launch,
         identifies=True,
+        is_brief=True,
         shares_steps=False,
         cache_folder=request.cache_folder,
         models=(config.model,) if config.model else (),

@@ -132,6 +132,7 @@ class _Comparison:
             options,
             listing=True,
             advice=True,
+            is_brief=True,
             models=options.models or _find_stored_models(old, new) or _MODELS,
             assumes_launch=not has_report,
             shares_steps=False,

@@ -132,6 +132,8 @@ class KernelAnalyzer:
 
     def _find_unknown_range(self, counted: CountedLaunch) -> UnknownRange | None:
         """Return the least and the most work of an executed launch; None where all that matters is known."""
+        if self.options.is_brief:
+            return None
 
         def count_work(assumption: WorkAssumption) -> CountedLaunch | None:
             boxes = () if counted.profile is None else counted.profile.cta_boxes

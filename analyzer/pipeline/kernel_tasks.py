@@ -110,6 +110,7 @@ class KernelTaskRunner:
                 input_path=task.loaded.input_path,
                 listing=self.options.listing,
                 source_files=files,
+                measures_tail=not self.options.is_brief,
             )
             for analysis in analyses
         )

@@ -29,6 +29,8 @@ class Options(Struct, frozen=True, kw_only=True):
     explain: bool = False  # run a second model where only one is named, so that they can be compared
     step_limit: int | None = None  # of each kernel's abstract execution; None: a few seconds for all kernels
     identifies: bool = False  # report of each kernel what tells whether it is the one of an earlier report
+    # Leave out what no comparison looks at: what unknowns do to intervals, and what the last wave costs.
+    is_brief: bool = False
     # False: None means a few seconds for each kernel, so that its report depends on its own content alone.
     shares_steps: bool = True
     cache_folder: Path | None = None  # of `analyze_files`, which keeps reports there; None: nowhere

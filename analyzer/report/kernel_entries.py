@@ -36,10 +36,12 @@ def make_kernel_report(
     input_path: str = "",
     listing: bool = False,
     source_files: SourceFiles | None = None,
+    measures_tail: bool = True,
 ) -> KernelReport:
     """Return the report entry of one kernel; `listing` adds an entry for each instruction.
 
     source_files: where the listing finds the text of source lines; None: nowhere.
+    measures_tail: ask the model for the cost of the last wave, too.
     """
     kernel, mix, first = analysis.kernel, analysis.mix, analysis.first_result
     demand, stack = first.model_input.demand if first else None, measure_stack_use(kernel)
@@ -79,7 +81,7 @@ def make_kernel_report(
         loops=make_loop_entries(analysis),
         loops_not_entered=list_loops_not_entered(analysis),
         predictions=tuple(
-            make_prediction_entry(on_gpu.result, transferred=on_gpu.transferred, measures_tail=True)
+            make_prediction_entry(on_gpu.result, transferred=on_gpu.transferred, measures_tail=measures_tail)
             for on_gpu in analysis.results
             if on_gpu.result
         ),
