@@ -169,6 +169,7 @@ CHANGES: dict[str, Any] = {
     "assumes_launch": True,
     "hardware_curves": True,
     "identifies": True,
+    "is_brief": True,
 }
 NOT_KEPT = {"listing", "levels"}  # with them nothing is kept
 

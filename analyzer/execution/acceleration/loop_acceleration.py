@@ -139,7 +139,7 @@ class LoopAccelerator:
         """Raise EndlessLoop for a loop that goes on after many accelerations since it was entered."""
         if gains.n_in_entry > _MAX_GAINS_PER_ENTRY:
             where = f"the loop at {self._find_header_address(segment):#x}"
-            raise EndlessLoop(f"{where} goes on after {gains.n_in_entry:,} accelerations")
+            raise EndlessLoop(f"{where} has no end in sight after {gains.n_in_entry:,} accelerations")
 
     def _is_outer_attempt_allowed(self, segment: Segment, history: LoopHistory) -> bool:
         """Return whether an outer loop may be tried after so many arrivals and failed attempts."""
