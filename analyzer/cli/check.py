@@ -1,6 +1,5 @@
 """`warplens check`: the gate against a committed baseline and budgets."""
 
-import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,14 @@ from analyzer.cli.completion import complete_files, complete_gpus, complete_mode
 from analyzer.cli.examples import make_examples
 from analyzer.cli.exit_codes import ExitCode
 from analyzer.cli.launch_options import dimension_options, parse_launch
-from analyzer.cli.options import jobs_option, scale_options, split_names, strict_option
+from analyzer.cli.options import (
+    ScaleOptions,
+    find_cache_folder,
+    jobs_option,
+    scale_options,
+    split_names,
+    strict_option,
+)
 from analyzer.cli.output import check_outputs, check_warnings, output_options, print_line, write_report
 from analyzer.cli.progress import show_progress
 from analyzer.text.errors import UsageError
@@ -98,8 +104,8 @@ def check(
     from analyzer.checking.configuration import find_config
     from analyzer.pipeline.options import Backend
 
-    if scheduler is not None and backend == Backend.LOCAL:
-        raise UsageError("--scheduler goes with --backend dask or ray")
+    scale = ScaleOptions(jobs=jobs, cache=cache, no_cache=no_cache, backend=backend, scheduler=scheduler)
+    scale.check()
     if no_baseline and (baseline is not None or update):
         raise UsageError("--no-baseline excludes --baseline and --update", hint="give one of them")
     found = _override(
@@ -118,8 +124,8 @@ def check(
         config=found,
         inputs=files,
         updates=update,
-        jobs=jobs or os.cpu_count() or 1,
-        cache_folder=_find_cache_folder(cache, has_cache=not no_cache),
+        jobs=scale.n_jobs,
+        cache_folder=find_cache_folder(scale, by_default=True),
         backend=Backend(backend),
         scheduler=scheduler,
         accept_command=_make_accept_command(),
@@ -171,17 +177,6 @@ def _override(
     if launch is not None:
         config = replace(config, launch=launch)
     return config
-
-
-def _find_cache_folder(folder: Path | None, *, has_cache: bool) -> Path | None:
-    """Return the folder that reports of kernels are kept in, None for none. Raises UsageError."""
-    if folder is not None and not has_cache:
-        raise UsageError("--cache and --no-cache exclude each other", hint="give one of them")
-    if folder is not None or not has_cache:
-        return folder
-    from analyzer.pipeline.entry_store import find_kernel_folder
-
-    return find_kernel_folder(by_default=True)
 
 
 def _check_model(text: str) -> str:

@@ -46,6 +46,13 @@ class ScaleOptions(Struct, frozen=True, kw_only=True):
         """Processes to use."""
         return self.jobs or os.cpu_count() or 1
 
+    def check(self) -> None:
+        """Raise UsageError where there is nothing to schedule."""
+        from analyzer.worker_pool import Backend
+
+        if self.scheduler is not None and self.backend == Backend.LOCAL:
+            raise UsageError("--scheduler goes with --backend dask or ray")
+
 
 class InputOptions(Struct, frozen=True, kw_only=True):
     """Values of the shared options; `trace` has no GPU, no models and no traces among its options."""
@@ -144,8 +151,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
         from analyzer.pipeline.options import Options
         from analyzer.worker_pool import Backend
 
-        if self.scale.scheduler is not None and self.scale.backend == Backend.LOCAL:
-            raise UsageError("--scheduler goes with --backend dask or ray")
+        self.scale.check()
         if self.trace and self.scale.backend != Backend.LOCAL:
             raise UsageError("--trace goes with --backend local")
         return Options(

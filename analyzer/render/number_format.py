@@ -6,6 +6,7 @@ PROVENANCE_MARKS = {"exact": "", "traced": "", "assumed": "~", "unknown": "?"}
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _MIN_SHOWN_TAIL_SHARE = 0.01
 _DECIMAL_PREFIXES = ("", "k", "M", "G", "T", "P")
+_RATE_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def format_provenance(provenance: str) -> str:
@@ -62,3 +63,13 @@ def _format_scaled(value: float, step: float, units: tuple[str, ...], gap: str) 
         return format_ratio(scaled) + unit if scaled < 100 else f"{scaled:,.0f}{unit}"
     digits = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
     return f"{scaled:,.{digits}f}{unit}"
+
+
+def format_rate(per_second: float) -> str:
+    """Return `407 T`, `1.25 T`: three digits and the prefix of a unit."""
+    for step, prefix in _RATE_PREFIXES:
+        if per_second >= 0.9995 * step:
+            scaled = per_second / step
+            digits = 0 if scaled >= 99.95 else 1 if scaled >= 9.995 else 2
+            return f"{scaled:,.{digits}f} {prefix}"
+    return f"{per_second:,.0f} "

@@ -6,7 +6,7 @@ Example: `L2-bound: 408 TFLOP/s, 41 % of FP16 peak; DRAM 23 %, 771 GB/s; L2 97 %
 from rich.text import Text
 
 from analyzer.execution.profile.provenance import INEXACT_PROVENANCES
-from analyzer.render.number_format import format_provenance
+from analyzer.render.number_format import format_provenance, format_rate
 from analyzer.report.analyze_schema import (
     ComputeThroughputEntry,
     KernelReport,
@@ -18,7 +18,6 @@ from analyzer.report.analyze_schema import (
 MAX_LINES = 4
 _VECTOR_MARKS = {"FP16": "FP16 vector", "FP32": "FP32", "FP64": "FP64"}
 _TENSOR_MARKS = {"FP64": "FP64 tensor"}
-_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def make_speed_of_light_lines(kernel: KernelReport) -> list[Text]:
@@ -61,7 +60,7 @@ def _format_compute(found: SpeedOfLightEntry, mark: str) -> str:
     if not found.compute:
         return f"no FLOP, {mark}{_format_share(found.issue_share)} of issue slots"
     first = found.compute[0]
-    text = f"{mark}{_format_rate(first.operations_per_second)}{_find_unit(first)}/s"
+    text = f"{mark}{format_rate(first.operations_per_second)}{_find_unit(first)}/s"
     if first.peak_share is None:
         return f"{text} {_name_type(first)}"
     return f"{text}, {_format_share(first.peak_share)} of {_name_type(first)} peak"
@@ -82,16 +81,6 @@ def _format_memory(entry: MemoryThroughputEntry, mark: str) -> str:
 
 def _format_gbps(gbps: float) -> str:
     return f"{gbps:,.0f}" if gbps >= 10 else f"{gbps:.2g}"
-
-
-def _format_rate(per_second: float) -> str:
-    """Return `407 T`, `1.25 T`: three digits and the prefix of the unit."""
-    for step, prefix in _PREFIXES:
-        if per_second >= 0.9995 * step:
-            scaled = per_second / step
-            digits = 0 if scaled >= 99.95 else 1 if scaled >= 9.995 else 2
-            return f"{scaled:,.{digits}f} {prefix}"
-    return f"{per_second:,.0f} "
 
 
 def _format_share(share: float) -> str:

@@ -1,6 +1,7 @@
 """Where arguments lie when the dump does not say: guesses from values and code, against the metadata."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from analyzer.execution.binding.parameter_roles import find_pointer_words
 from analyzer.frontend.triton_metadata import build_parameter_declarations, read_triton_metadata
 from analyzer.hardware.gpu_database import load_arch
 from analyzer.ir.launch import ArgumentValue, Pointer, TensorMap
-from analyzer.ir.module import Kernel
+from analyzer.ir.module import Kernel, ParameterDeclaration
 from analyzer.text.errors import UsageError
 
 TRITON = sorted(p for p in TRACES.glob("triton/sm_*/*.sass") if p.with_suffix(".json").is_file())
@@ -29,6 +30,16 @@ def laid_out(kernel: Kernel, *values: ArgumentValue | None) -> ParameterLayout:
     return find_parameter_layout(kernel, given, load_arch(kernel.arch))
 
 
+def declared(path: Path, kernel: Kernel) -> tuple[Sequence[ParameterDeclaration], int]:
+    """Return the parameters of the metadata beside a dump, and where the first one lies."""
+    metadata = read_triton_metadata(path.with_suffix(".json"))
+    assert metadata is not None
+    types = build_parameter_declarations(metadata, kernel.arch)
+    assert types is not None
+    base = int(load_arch(kernel.arch).constant_bank.arguments.value)
+    return types, base
+
+
 def offsets(layout: ParameterLayout) -> list[tuple[int, int]]:
     return [(p.offset, p.size_bytes) for p in layout.parameters]
 
@@ -37,11 +48,7 @@ def offsets(layout: ParameterLayout) -> list[tuple[int, int]]:
 def test_values_in_order_give_the_layout_that_the_metadata_has(path: Path) -> None:
     """The dump alone, as if Triton's file were not beside it."""
     (kernel,) = read_dump(path)
-    metadata = read_triton_metadata(path.with_suffix(".json"))
-    assert metadata is not None
-    types = build_parameter_declarations(metadata, kernel.arch)
-    assert types is not None
-    base = int(load_arch(kernel.arch).constant_bank.arguments.value)
+    types, base = declared(path, kernel)
     shown = [t for t in types if not t.is_hidden]
     found = laid_out(kernel, *(VALUES[t.type_name[0]] for t in shown))
     wanted = [(p.offset, p.size_bytes) for p in lay_out_parameters(shown, base)]
@@ -60,11 +67,7 @@ def test_pointers_are_found_with_no_value_given(path: Path) -> None:
     kinds = [kind for kind in signature.values() if kind != "constexpr"]
     if any(kind.startswith("tensordesc") for kind in kinds):
         pytest.skip("a map is reached by its address, and never read")
-    metadata = read_triton_metadata(path.with_suffix(".json"))
-    assert metadata is not None
-    types = build_parameter_declarations(metadata, kernel.arch)
-    assert types is not None
-    base = int(load_arch(kernel.arch).constant_bank.arguments.value)
+    types, base = declared(path, kernel)
     pairs = {
         base + p.offset for p in lay_out_parameters(types, base) if p.size_bytes == 8 and not p.is_hidden
     }
@@ -190,11 +193,7 @@ def test_pointers_are_plain_addends_of_addresses(lines: tuple[str, ...], is_poin
 @pytest.mark.parametrize("path", TRITON, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_pointers_are_those_of_the_metadata(path: Path) -> None:
     (kernel,) = read_dump(path)
-    metadata = read_triton_metadata(path.with_suffix(".json"))
-    assert metadata is not None
-    types = build_parameter_declarations(metadata, kernel.arch)
-    assert types is not None
-    base = int(load_arch(kernel.arch).constant_bank.arguments.value)
+    types, base = declared(path, kernel)
     found, read = find_pointer_words(kernel), find_constant_reads(kernel).words
     for each in lay_out_parameters(types, base):
         if base + each.offset in read and each.size_bytes == 8 and not each.is_hidden:

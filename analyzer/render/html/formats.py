@@ -1,10 +1,9 @@
 """Numbers and names as pages show them: the filters of the templates."""
 
-from analyzer.render.number_format import format_bytes, format_count, format_ratio
+from analyzer.render.number_format import format_bytes, format_count, format_rate, format_ratio
 
-__all__ = ["format_bytes", "format_count", "format_ratio"]
+__all__ = ["format_bytes", "format_count", "format_rate", "format_ratio"]
 
-_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _DASH, _MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 _N_HEAT_LEVELS = 10
 _MIN_SHOWN_CHANGE = 0.0005
@@ -42,16 +41,6 @@ def format_change(change: float | None) -> str:
         return "=" if change == 0 else "~0"
     digits = 1 if abs(change) < 0.0995 else 0
     return f"{change * 100:+,.{digits}f} %".replace("-", _MINUS)
-
-
-def format_rate(per_second: float) -> str:
-    """Return `407 T`, `1.25 T`: three digits and the prefix of a unit."""
-    for step, prefix in _PREFIXES:
-        if per_second >= 0.9995 * step:
-            scaled = per_second / step
-            digits = 0 if scaled >= 99.95 else 1 if scaled >= 9.995 else 2
-            return f"{scaled:,.{digits}f} {prefix}"
-    return f"{per_second:,.0f} "
 
 
 def format_address(address: int) -> str:
