@@ -16,6 +16,7 @@ and name, one whose architecture moved. Neither can be compared. The rest is new
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 
 from msgspec import Struct
 
@@ -53,10 +54,7 @@ def match_kernels(old: Sequence[BaselineKernel], new: Sequence[BaselineKernel]) 
     ):
         matcher.pair_by(key)
     for form in range(_N_USED_NAME_FORMS):
-        matcher.pair_by(
-            lambda one, form=form: (list_name_forms(one.name)[form], one.architecture, one.launch_digest),  # type: ignore[misc]
-            only_single=True,
-        )
+        matcher.pair_by(partial(_find_form, form), only_single=True)
     pairs = matcher.take_pairs()
     matcher.pair_by(lambda one: (one.input, one.name, one.architecture))
     moved_launches = matcher.take_pairs()
@@ -68,6 +66,10 @@ def match_kernels(old: Sequence[BaselineKernel], new: Sequence[BaselineKernel]) 
         added=tuple(sorted(matcher.free_new)),
         removed=tuple(sorted(matcher.free_old)),
     )
+
+
+def _find_form(form: int, kernel: BaselineKernel) -> Hashable:
+    return list_name_forms(kernel.name)[form], kernel.architecture, kernel.launch_digest
 
 
 class _Matcher:
