@@ -76,6 +76,8 @@ _FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
         _JSON,
         ReportFormat("html", Medium.DOCUMENT, "validation_page", "render_validation_page", is_choice=False),
     ),
+    "forecast": (ReportFormat("text", Medium.CONSOLE, "forecast", "print_forecast"), _JSON),
+    "tune-rank": (ReportFormat("text", Medium.CONSOLE, "tune", "print_ranking"), _JSON),
     "transfer": (
         ReportFormat("text", Medium.CONSOLE, "transfer", "print_transfer"),
         ReportFormat("csv", Medium.DOCUMENT, "transfer", "render_transfer_csv"),

@@ -9,9 +9,11 @@ from analyzer.files import read_file
 from analyzer.report.analyze_schema import ANALYZE_SCHEMA, Report
 from analyzer.report.check_schema import CHECK_SCHEMA, CheckReport
 from analyzer.report.diff_schema import DIFF_SCHEMA, DiffReport
+from analyzer.report.forecast_schema import FORECAST_SCHEMA, ForecastReport
 from analyzer.report.predict_schema import PREDICT_SCHEMA, PredictReport
 from analyzer.report.tasks_schema import TASKS_SCHEMA, TasksReport
 from analyzer.report.transfer_schema import TRANSFER_SCHEMA, TransferReport
+from analyzer.report.tune_schema import TUNE_RANK_SCHEMA, TuneRankReport
 from analyzer.report.validation_schema import VALIDATE_SCHEMA, ValidationReport
 from analyzer.report.whatif_schema import WHATIF_SCHEMA, WhatIfReport
 from analyzer.text.errors import InputError
@@ -28,6 +30,8 @@ AnyReport = (
     | TasksReport
     | DiffReport
     | CheckReport
+    | ForecastReport
+    | TuneRankReport
 )
 REPORT_TYPES: Mapping[str, type[AnyReport]] = {
     ANALYZE_SCHEMA: Report,
@@ -38,6 +42,8 @@ REPORT_TYPES: Mapping[str, type[AnyReport]] = {
     TASKS_SCHEMA: TasksReport,
     DIFF_SCHEMA: DiffReport,
     CHECK_SCHEMA: CheckReport,
+    FORECAST_SCHEMA: ForecastReport,
+    TUNE_RANK_SCHEMA: TuneRankReport,
 }
 _BYTES_NAME = "report"
 _MAX_BYTES = 1 << 30
