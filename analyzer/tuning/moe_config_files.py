@@ -12,8 +12,8 @@ of two equally near the first in the file, which is the smaller in a file that i
 They differ in the spelling of names: SGLang writes a block shape with a space (`[128, 128]`), may add
 `per_channel_quant=True` and `_down` (the second product), and keeps a folder for each version of Triton;
 vLLM writes no space, calls every H200 `NVIDIA_H200`, and may hold a key `triton_version` beside the sizes.
-Both are read whatever the engine. Described from vllm-project/vllm, .../fused_moe/config.py and sgl-project/sglang,
-.../fused_moe_triton_config.py (2025 and 2026); the code here is ours.
+Both are read whatever the engine. Described from vllm-project/vllm, .../fused_moe/config.py and
+sgl-project/sglang, .../fused_moe_triton_config.py (2025 and 2026); the code here is ours.
 """
 
 import re
