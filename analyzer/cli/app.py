@@ -35,6 +35,7 @@ _COMMANDS = (
     "transfer",
     "calibrate",
     "learn",
+    "tune",
     "validate",
     "trace",
     "gpus",
