@@ -71,14 +71,16 @@ class KernelSpace(Struct, frozen=True):
     def map_inputs(self, shapes: Integers, macros: Integers) -> tuple[Integers, Integers]:
         """Return G and L of many inputs.
 
-        shapes: [n, inputs]; macros: [n, macro parameters], or [1, macro parameters] for one of all.
+        shapes: [n, inputs]; macros: [n, macro parameters]; either may have one row for all of the other.
         """
-        grid = np.ones(len(shapes), dtype=np.int64)
+        grid = np.ones(max(len(shapes), len(macros)), dtype=np.int64)
         for name in self.multipliers:
             grid *= shapes[:, self.inputs.index(name)]
         for tiling in self.grid:
-            grid = grid * self._count_tiles(tiling, shapes, macros)
-        return grid, self._count_tiles(self.loop, shapes, macros) + np.zeros_like(grid)
+            tile = macros[:, self.macro_parameters.index(tiling.parameter)]
+            grid = grid * self.count_tiles(tiling, shapes, tile)
+        loop_tile = macros[:, self.macro_parameters.index(self.loop.parameter)]
+        return grid, np.broadcast_to(self.count_tiles(self.loop, shapes, loop_tile), grid.shape)
 
     def map_groups(
         self, shape: Mapping[str, int], rows_by_group: Sequence[int], macro: Sequence[int]
@@ -95,8 +97,8 @@ class KernelSpace(Struct, frozen=True):
         grid, loops = self.map_input(values, macro)  # of one block row
         return grid * sum(-(-rows // tile) for rows in rows_by_group), loops
 
-    def _count_tiles(self, tiling: Tiling, shapes: Integers, macros: Integers) -> Integers:
-        tile = macros[:, self.macro_parameters.index(tiling.parameter)]
+    def count_tiles(self, tiling: Tiling, shapes: Integers, tile: Integers | int) -> Integers:
+        """Return the tiles of one input: of each shape, under its tile size or under one of all."""
         rows = shapes[:, self.inputs.index(tiling.input)]
         if tiling.factor:
             rows = rows * shapes[:, self.inputs.index(tiling.factor)]
@@ -121,7 +123,7 @@ class KernelSpace(Struct, frozen=True):
         return values
 
 
-def _divide_up(rows: Integers, tile: Integers) -> Integers:
+def _divide_up(rows: Integers, tile: Integers | int) -> Integers:
     """Return ceil(rows / tile)."""
     result: Integers = -(-rows // tile)
     return result

@@ -85,8 +85,8 @@ def list_intervals(n_sms: int, waves: int, intervals: int) -> Iterator[tuple[int
 def list_product_grids(n_sms: int, waves: int, intervals: int, max_aspect: float) -> Iterator[GridPoint]:
     """Yield the largest grid of each sub-interval that is nearly square (4).
 
-    Where no grid of a sub-interval is within `max_aspect`, the one nearest to a square stands for it: with 132
-    SMs and an aspect of 1.1 this is so in 30 of 160, and the paper has all 160.
+    Where no grid of a sub-interval is within `max_aspect`, the one nearest to a square stands for it: with
+    132 SMs and an aspect of 1.1 this is so in 30 of 160, and the paper has all 160.
     """
     for wave, interval, first, last in list_intervals(n_sms, waves, intervals):
         rows_by_blocks = {blocks: _find_rows(blocks) for blocks in range(last, first - 1, -1)}

@@ -3,8 +3,9 @@
 The sweeps (`sweep.jsonl.xz`) try tile sizes x warps x stages on shapes of real models: GEMM (28 shapes, 432
 configurations), fused MoE (20 shapes, 1,032 configurations), attention without and with a causal mask (5 and
 6 shapes, 120 configurations); the time is the warm median of 7. About a fifth of the launches was never
-tried (the order was random), some do not fit the SM. The plan (`measurements.jsonl.xz`, family wavetune) has waves
-1 to 12, three sub-intervals, four loop counts, six tiles, four pairs of warps and stages: 3,456 times.
+tried (the order was random), some do not fit the SM. The plan (`measurements.jsonl.xz`, family
+wavetune) has waves 1 to 12, three sub-intervals, four loop counts, six tiles, four pairs of warps and stages:
+3,456 times.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Grouped matrix product of a mixture of experts (WaveTune, table 2), as in SGLang's and vLLM's Triton kernel.
+"""Grouped matrix product of a mixture of experts (WaveTune, table 2), as in SGLang's and vLLM's kernel.
 
 `m` tokens go to `topk` of `experts` experts each; `n` is the width of the output of one expert and `k` its
 depth. Who gets how many tokens is not known when the kernel is launched, so the rows are dealt out evenly
