@@ -1,13 +1,13 @@
 """Learned policies that choose a kernel's configuration, to compare others with: WaveTune, section 5.1.
 
 A cost model predicts the time of every candidate and takes the fastest; a dispatch tree maps a shape to the
-index of a configuration. Both see the same rows as what they are compared with. The paper's parameters: boosted
-trees with 600 estimators of depth 10, learning rate 0.05, subsample 0.8 (XGBoost); a decision tree of depth 15,
-30 samples to split, 15 in a leaf.
+index of a configuration. Both see the same rows as what they are compared with. The paper's parameters:
+boosted trees with 600 estimators of depth 10, learning rate 0.05, subsample 0.8 (XGBoost); a decision tree
+of depth 15, 30 samples to split, 15 in a leaf.
 
 Two things differ. scikit-learn's histogram boosting has no subsampling, and all rows are used; its other
-settings are XGBoost's (splits on 255 bins, an L2 penalty of 1, leaves limited by depth alone). And the trees learn
-the logarithm of the time, for the ranking needs relative errors; on the time itself they do worse.
+settings are XGBoost's (splits on 255 bins, an L2 penalty of 1, leaves limited by depth alone). And the trees
+learn the logarithm of the time, for the ranking needs relative errors; on the time itself they do worse.
 """
 
 import pickle
@@ -30,9 +30,17 @@ class CostModel(Struct, frozen=True):
     regressor: Any
 
     def choose(self, shapes: Floats, configs: Floats) -> Integers:
-        """Return for each shape [n, a] the index of the configuration [c, b] with the least predicted time."""
-        predicted: Floats = self.regressor.predict(_cross(shapes, configs)).reshape(len(shapes), len(configs))
-        return np.asarray(predicted.argmin(axis=1), dtype=np.int64)
+        """Return for each shape [n, a] the index of the configuration [c, b] that is predicted fastest."""
+        return np.asarray(self._predict(shapes, configs).argmin(axis=1), dtype=np.int64)
+
+    def rank(self, shapes: Floats, configs: Floats) -> Integers:
+        """Return for each shape the indices [n, c] of all configurations, the fastest first."""
+        return np.asarray(self._predict(shapes, configs).argsort(axis=1, kind="stable"), dtype=np.int64)
+
+    def _predict(self, shapes: Floats, configs: Floats) -> Floats:
+        """Return the logarithm of the times [n, c]."""
+        predicted: Floats = self.regressor.predict(_cross(shapes, configs))
+        return predicted.reshape(len(shapes), len(configs))
 
     @property
     def size_bytes(self) -> int:
@@ -48,6 +56,11 @@ class DispatchTree(Struct, frozen=True):
     def choose(self, shapes: Floats) -> Integers:
         """Return the index of a configuration for each shape [n, a]."""
         return np.asarray(self.classifier.predict(shapes), dtype=np.int64)
+
+    def rank(self, shapes: Floats) -> Integers:
+        """Return for each shape the indices [n, seen] of what was best somewhere, likeliest first."""
+        likely = self.classifier.predict_proba(shapes).argsort(axis=1, kind="stable")[:, ::-1]
+        return np.asarray(self.classifier.classes_[likely], dtype=np.int64)
 
     @property
     def size_bytes(self) -> int:

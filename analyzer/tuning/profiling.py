@@ -1,9 +1,10 @@
 """Measuring the rows of a plan, so that a run that was interrupted goes on where it was.
 
-The profile is the plan's table with `time_us` filled in and a column `status`. Each row is appended and flushed
-as soon as it is known; whoever starts again with the same output measures only what is not yet there, and a line
-that was cut off halfway is dropped. A configuration that cannot run (shared memory, registers, threads) has no
-time and says why in `status`; it is an answer like any other and is not tried again.
+The profile is the plan's table with `time_us` filled in and a column `status`. Each row is appended and
+flushed as soon as it is known; whoever starts again with the same output measures only what is not yet
+there, and a line that was cut off halfway is dropped. A configuration that cannot run (shared memory,
+registers, threads) has no time and says why in `status`; it is an answer like any other and is not tried
+again.
 
 What runs a kernel is a `ProfilingDevice`, so that all of this is tested without a GPU.
 """
@@ -107,8 +108,9 @@ def measure_plan(
 ) -> ProfilingResult:
     """Measure the rows of a plan that the output does not have, and append them to it.
 
-    report: called with rows done and planned. Raises InputError for a plan or an output that is none, UsageError
-    where the plan is for another GPU or the output cannot be written, ToolError where the device is lost.
+    report: called with rows done and planned. Raises InputError for a plan or an output that is none,
+    UsageError where the plan is for another GPU or the output cannot be written, ToolError where the device
+    is lost.
     """
     limits = limits or ProfilingLimits()
     plan = _Plan(plan_path)
@@ -209,7 +211,7 @@ class _Appender:
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
         try:
-            self._file = open(path, "ab", buffering=0)
+            self._file = open(path, "ab", buffering=0)  # noqa: SIM115 (closed by __exit__)
         except (OSError, ValueError) as error:
             raise _make_write_error(path, error) from None
         self._path = path

@@ -1,7 +1,7 @@
 """The GPU of this machine, through PyTorch and Triton, as a device to profile on.
 
-Times are taken as Triton's `do_bench` takes them: events around each launch, the L2 cache cleared before it, the
-median; but with the numbers of launches of WaveTune (3 to warm up, 5 measured), for `do_bench` is given
+Times are taken as Triton's `do_bench` takes them: events around each launch, the L2 cache cleared before it,
+the median; but with the numbers of launches of WaveTune (3 to warm up, 5 measured), for `do_bench` is given
 milliseconds, not launches. Torch and Triton are imported here alone, when a device is opened.
 """
 
@@ -111,7 +111,7 @@ class TritonDevice:
             launch()
             end.record()
         cuda.synchronize()
-        return statistics.median(1e3 * start.elapsed_time(end) for start, end in pairs)
+        return statistics.median(1e3 * float(start.elapsed_time(end)) for start, end in pairs)
 
 
 def route_evenly(n_slots: int, experts: int, block: int) -> tuple[list[int], list[int]]:
@@ -131,10 +131,10 @@ def route_evenly(n_slots: int, experts: int, block: int) -> tuple[list[int], lis
 
 
 def describe_failure(error: Exception) -> Exception:
-    """Return what a failed compilation or launch means: ConfigurationFailed, DeviceLost, or the error itself.
+    """Return what a failed launch means: ConfigurationFailed, DeviceLost, or the error itself.
 
-    Triton's `OutOfResources` names the resource; other errors of the compiler or driver are of this configuration
-    alone unless they end the GPU's context.
+    Triton's `OutOfResources` names the resource; other errors of the compiler or driver are of this
+    configuration alone unless they end the GPU's context.
     """
     if isinstance(error, UsageError):
         return error

@@ -1,6 +1,7 @@
-"""Attention without a mask, forward: one block of queries of one head per program, online softmax over the keys.
+"""Attention without a mask, forward: a block of queries of one head per program, online softmax over keys.
 
-    out[i, :] = sum over j of softmax(q[i] · k[j] / sqrt(D))[j] · v[j, :]    q [B, H, Q, D], k and v [B, H, KV, D]
+    out[i, :] = sum over j of softmax(q[i] · k[j] / sqrt(D))[j] · v[j, :]
+    q and out [batch, heads, queries, D], k and v [batch, heads, keys, D]
 
 The running maximum and sum are those of Milakov and Gimelshein's online softmax, as FlashAttention uses them.
 """

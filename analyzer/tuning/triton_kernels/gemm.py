@@ -1,6 +1,6 @@
 """Dense product of activations and weights, one output tile per program.
 
-    c[m, n] = sum over k of a[m, k] · b[n, k]          a [M, K], b [N, K] (weights as they are stored), c [M, N]
+    c[m, n] = sum over k of a[m, k] · b[n, k]      a [M, K], b [N, K] (weights as they are stored), c [M, N]
 
 Programs are numbered so that GROUP_SIZE_M tile rows go through the columns together and share `b` in the L2.
 """
