@@ -137,7 +137,8 @@ def compute_memory(
 ) -> MemoryFit:
     """Return the memory of one GPU for a run.
 
-    kv_tokens: tokens whose keys and values are kept at once, at most; step_tokens, batch: of the largest step.
+    kv_tokens: tokens whose keys and values are kept at once, at most.
+    step_tokens, batch: of the largest step.
     Raises UsageError for a GPU whose memory is not known.
     """
     gpu_bytes = find_gpu_bytes(deployment.gpu)
@@ -198,8 +199,9 @@ def check_memory(
     where = f"{n_gpus} {deployment.gpu.name}"
     if fit.holds_weights:
         message = (
-            f"the batch does not fit on {where}: its {len(requests):,} requests keep {fit.kv_tokens:,} tokens, "
-            f"and {fit.kv_capacity_tokens:,} have room beside {_format_gib(fit.weight_bytes)} of weights"
+            f"the batch does not fit on {where}: its {len(requests):,} requests keep {fit.kv_tokens:,} "
+            f"tokens, and {fit.kv_capacity_tokens:,} have room beside {_format_gib(fit.weight_bytes)} of "
+            "weights"
         )
     else:
         message = (
@@ -267,16 +269,18 @@ def _fits(config: ModelConfig, deployment: Deployment, requests: Sequence[Reques
 def _list_narrower_types(
     config: ModelConfig, deployment: Deployment, requests: Sequence[Request]
 ) -> list[str]:
-    found = []
-    if deployment.kv_dtype.activation_bytes > 1:
-        if _fits(config, replace(deployment, kv_dtype=DataType.FP8), requests):
-            found.append("it fits with --kv-dtype fp8")
-    if not found and deployment.dtype.weight_bytes > 1:
-        if _fits(config, replace(deployment, dtype=DataType.FP8), requests):
-            found.append("it fits with --dtype fp8")
-        elif _fits(config, replace(deployment, dtype=DataType.FP8, kv_dtype=DataType.FP8), requests):
-            found.append("it fits with --dtype fp8 --kv-dtype fp8")
-    return found
+    """Return the options of narrower types that make a run fit, the mildest alone."""
+    dtype, kv_dtype = deployment.dtype, deployment.kv_dtype
+    options = (("--kv-dtype fp8", dtype, DataType.FP8),)
+    if dtype.weight_bytes > 1:
+        options += (
+            ("--dtype fp8", DataType.FP8, kv_dtype),
+            ("--dtype fp8 --kv-dtype fp8", DataType.FP8, DataType.FP8),
+        )
+    for text, weights, keys in options:
+        if _fits(config, replace(deployment, dtype=weights, kv_dtype=keys), requests):
+            return [f"it fits with {text}"]
+    return []
 
 
 def _find_larger_gpus(config: ModelConfig, deployment: Deployment, requests: Sequence[Request]) -> list[str]:

@@ -2,7 +2,8 @@
 
 Each architecture has a reader of the keys that decide its operators: sizes, heads, experts, low-rank
 attention. Keys that change no operator's size (initializers, rope scaling, routed scaling) are not read.
-A model of several modalities keeps its language model in `text_config`; that part is read, and a note says so.
+A model of several modalities keeps its language model in `text_config`; that part is read, and a note says
+so.
 """
 
 from collections.abc import Callable, Mapping
@@ -160,7 +161,7 @@ def read_model_config(source: str | Path | Mapping[str, Any]) -> ModelConfig:
 
 
 def _decode(path: str, data: bytes) -> object:
-    """Return the JSON value in a file. Raises InputError that shows where it is none, or nested too deeply."""
+    """Return the JSON value in a file. Raises InputError where it is none or is nested too deeply."""
     mark = len(_UTF8_BOM) if data.startswith(_UTF8_BOM) else 0
     try:
         content = msgspec.json.decode(data[mark:])
@@ -284,7 +285,7 @@ class _ConfigReader:
     def _read_quantization(self, quantization: object) -> DataType:
         """Return the data type of quantized weights. Raises InputError."""
         key = "quantization_config"
-        hint = "quant_method fp8 (with or without blocks), and awq or gptq of 4 or 8 bits are known; else --dtype"
+        hint = "known are fp8, with or without blocks, and awq and gptq of 4 or 8 bits"
         method = quantization.get("quant_method") if isinstance(quantization, dict) else None
         if not isinstance(quantization, dict) or not isinstance(method, str):
             raise self.make_error(key, f"{key} has no quant_method", hint)
@@ -306,16 +307,11 @@ class _ConfigReader:
                 return default
             architecture = self._find_architecture()
             raise self.make_error(key, f"no {key}", f"{architecture} needs it; {_FILE_HINT}")
+        hint = f"give a whole number from {least} to {most:,}"
         if isinstance(value, bool) or not isinstance(value, int):
-            raise self.make_error(
-                key, f"{key} is {_name_type(value)}", f"give a whole number from {least} to {most:,}"
-            )
+            raise self.make_error(key, f"{key} is {_name_type(value)}", hint)
         if not least <= value <= most:
-            raise self.make_error(
-                key,
-                f"{key} {_shorten(value)} is out of range",
-                f"give a whole number from {least} to {most:,}",
-            )
+            raise self.make_error(key, f"{key} {_shorten(value)} is out of range", hint)
         return value
 
     def read_count(self, key: str, *, default: int | None = None, least: int = 1) -> int:
@@ -342,14 +338,13 @@ class _ConfigReader:
         return len(set(numbers))
 
     def count_layer_types(self, name: str, layers: int) -> int | None:
-        """Return how many of the `layer_types` have a name, None where the list is missing. Raises InputError."""
+        """Return how many `layer_types` have a name, None where the list is missing. Raises InputError."""
         value = self._content.get("layer_types")
         if value is None:
             return None
         if not isinstance(value, list) or len(value) != layers:
-            raise self.make_error(
-                "layer_types", "layer_types does not fit the layers", f"list {layers} names"
-            )
+            message = f"layer_types is no list of {layers} names"
+            raise self.make_error("layer_types", message, "give one name for each layer, or leave it out")
         return value.count(name)
 
 
