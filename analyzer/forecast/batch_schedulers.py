@@ -70,7 +70,6 @@ class VllmScheduler:
     def plan_step(self, state: EngineState) -> StepPlan:
         """Return the next step; see the module."""
         n_preempted = self._preempt(state)
-        decode_blocks = state.count_new_decode_blocks()
         budget = state.limits.chunk_tokens - len(state.decoding)
         prefills = []
         if state.prefilling != NO_REQUEST:
@@ -80,7 +79,7 @@ class VllmScheduler:
             request = state.waiting[0]
             tokens = min(state.count_known_tokens(request), budget)
             is_full = len(state.decoding) + len(prefills) >= state.limits.max_running
-            if is_full or state.count_blocks(tokens) > state.free_blocks - decode_blocks:
+            if is_full or not state.has_room_for_decodes(state.count_blocks(tokens)):
                 break
             state.waiting.popleft()
             prefills.append(_begin_chunk(state, request, budget))
@@ -98,13 +97,12 @@ class VllmScheduler:
         return n_preempted
 
     def _fits(self, state: EngineState) -> bool:
-        needed = state.count_new_decode_blocks()
-        if state.prefilling != NO_REQUEST:
-            held = int(state.held_tokens[state.prefilling])
-            budget = state.limits.chunk_tokens - len(state.decoding)
-            tokens = min(state.count_known_tokens(state.prefilling) - held, budget)
-            needed += state.count_blocks(held + tokens) - state.count_blocks(held)
-        return needed <= state.free_blocks
+        if state.prefilling == NO_REQUEST:
+            return state.has_room_for_decodes()
+        held = int(state.held_tokens[state.prefilling])
+        budget = state.limits.chunk_tokens - len(state.decoding)
+        tokens = min(state.count_known_tokens(state.prefilling) - held, budget)
+        return state.has_room_for_decodes(state.count_blocks(held + tokens) - state.count_blocks(held))
 
     def count_decode_steps(self, steps: int) -> None:
         """Do nothing: the budget has no memory."""
@@ -185,7 +183,7 @@ class SglangScheduler:
         Return whether there was one.
         """
         is_retracted = False
-        while state.count_new_decode_blocks() > state.free_blocks:
+        while not state.has_room_for_decodes():
             request = min(
                 state.decoding.tolist(), key=lambda each: (state.generated[each], -state.prompt_tokens[each], -each)
             )

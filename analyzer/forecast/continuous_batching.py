@@ -37,6 +37,7 @@ _MARGIN = 1.1  # of the steps that an arrival is expected to be away
 _GAPS_PER_OCTAVE = 128  # of the histogram of inter-token latencies: half a percent
 _SHORTEST_GAP_S = 1e-6
 _N_GAP_BINS = 40 * _GAPS_PER_OCTAVE  # up to 10**6 s
+_MAX_LOOSE_GAPS = 1 << 16
 
 
 class StepObserver(Protocol):
@@ -53,7 +54,7 @@ class EngineHistory(Struct, frozen=True):
     end_s: NDArray[np.float64]
     running: NDArray[np.int64]
     waiting: NDArray[np.int64]
-    held_tokens: NDArray[np.int64]  # in blocks taken, at the end
+    held_tokens: NDArray[np.int64]  # that the blocks taken have room for; the mean of begin and end
 
 
 class ServingRun(Struct, frozen=True):
@@ -66,6 +67,7 @@ class ServingRun(Struct, frozen=True):
     end_s: NDArray[np.float64]
     preemptions: NDArray[np.int64]
     history: EngineHistory
+    most_held_tokens: int
     gap_counts: NDArray[np.int64]  # histogram of inter-token latencies, see `locate_gap`
     longest_gap_s: float
     steps: int
@@ -123,6 +125,8 @@ class _Simulation:
         self._history: list[tuple[float, int, int, int]] = []
         self._gap_counts = np.zeros(_N_GAP_BINS, dtype=np.int64)
         self._longest_gap_s = 0.0
+        self._gaps: list[tuple[NDArray[np.float64], int]] = []  # not in the histogram yet, with how often
+        self._n_gaps = self._most_held = 0
         self._n_steps, self._busy_s, self._request_seconds, self._prefilled = 0, 0.0, 0.0, 0
 
     def run(self) -> None:
@@ -137,6 +141,7 @@ class _Simulation:
                 self._run_decodes(plan)
             else:
                 self._now_s = self._arrivals[self._n_arrived]  # idle until then
+                self._note_history(0)
                 continue
             ended = state.remove_ended()
             if len(ended):
@@ -154,7 +159,7 @@ class _Simulation:
     def _run_step(self, plan: StepPlan) -> None:
         """Run one step with prefills."""
         state = self._state
-        shape = _sum_shape(state, plan)
+        shape, taken = _sum_shape(state, plan), state.taken_tokens
         start_s = self._now_s
         duration_s = self._clock.time_step(shape, lambda: _list_lengths(state, plan))
         self._notify(plan, start_s, 1, start_s + duration_s)
@@ -173,12 +178,12 @@ class _Simulation:
                 self._give_token(chunk.request)
             else:
                 state.prefilling = chunk.request
-        self._note_history()
+        self._note_history(taken)
 
     def _give_token(self, request: int) -> None:
         """Count the token that ends a prefill: the first, or after a preemption the next."""
         if self._state.generated[request]:
-            self._count_gap(self._now_s - float(self._last_token_s[request]), 1)
+            self._count_gaps(np.array([self._now_s - self._last_token_s[request]]), 1)
         else:
             self._first_token_s[request] = self._now_s
         self._last_token_s[request] = self._now_s
@@ -186,21 +191,21 @@ class _Simulation:
 
     def _run_decodes(self, plan: StepPlan) -> None:
         """Run decode steps up to the next event."""
-        state = self._state
+        state, taken = self._state, self._state.taken_tokens
         left = state.output_tokens[state.decoding] - state.generated[state.decoding]
         steps = state.count_steps_that_fit(int(left.min())) if plan.is_steady else 1
         until_s = math.inf if state.waiting else self._find_next_arrival()
         while steps > 0 and self._now_s < until_s:
             done = self._run_decode_piece(plan, min(steps, _MAX_JUMP), until_s)
             steps -= done
-        self._note_history()
+        self._note_history(taken)
 
     def _run_decode_piece(self, plan: StepPlan, steps: int, until_s: float) -> int:
         """Run at most so many decode steps, none that begins at `until_s` or later; return how many."""
         state = self._state
         kv_lengths = state.held_tokens[state.decoding] + 1
-        first_s = float(self._clock.time_decode_run(kv_lengths, 1)[0])
-        if until_s - self._now_s < steps * first_s:
+        if until_s < math.inf:
+            first_s = float(self._clock.time_decode_run(kv_lengths, 1)[0])
             steps = min(steps, math.ceil((until_s - self._now_s) / first_s * _MARGIN))
         durations = self._clock.time_decode_run(kv_lengths, steps)
         ends = durations.cumsum()
@@ -233,23 +238,29 @@ class _Simulation:
         self._count_gaps(self._now_s - self._last_token_s[decoding], 1)
         self._last_token_s[decoding] = self._now_s
 
-    def _count_gap(self, gap_s: float, times: int) -> None:
-        self._count_gaps(np.array([gap_s]), times)
-
     def _count_gaps(self, gaps_s: NDArray[np.float64], times: int) -> None:
-        """Count gaps between two tokens, each so many times."""
-        logs = np.log2(gaps_s.clip(min=_SHORTEST_GAP_S) / _SHORTEST_GAP_S)
-        bins = (logs * _GAPS_PER_OCTAVE).astype(np.int64).clip(max=_N_GAP_BINS - 1)
-        if len(bins) > 64:
-            self._gap_counts += np.bincount(bins, minlength=_N_GAP_BINS) * times
-        else:
-            np.add.at(self._gap_counts, bins, times)
-        self._longest_gap_s = max(self._longest_gap_s, float(gaps_s.max()))
+        """Count gaps between two tokens, each so many times; many are put into the histogram together."""
+        self._gaps.append((gaps_s, times))
+        self._n_gaps += len(gaps_s)
+        if self._n_gaps > _MAX_LOOSE_GAPS:
+            self._sort_gaps()
 
-    def _note_history(self) -> None:
+    def _sort_gaps(self) -> None:
+        if not self._gaps:
+            return
+        gaps_s = np.concatenate([gaps for gaps, _ in self._gaps]).clip(min=_SHORTEST_GAP_S)
+        times = np.concatenate([np.full(len(gaps), times) for gaps, times in self._gaps])
+        bins = (np.log2(gaps_s / _SHORTEST_GAP_S) * _GAPS_PER_OCTAVE).astype(np.int64).clip(max=_N_GAP_BINS - 1)
+        np.add.at(self._gap_counts, bins, times)
+        self._longest_gap_s = max(self._longest_gap_s, float(gaps_s.max()))
+        self._gaps, self._n_gaps = [], 0
+
+    def _note_history(self, taken_before: int) -> None:
         state = self._state
-        taken = (state.limits.n_blocks - state.free_blocks) * state.limits.block_tokens
-        self._history.append((self._now_s, state.n_running, len(state.waiting), taken))
+        taken = state.taken_tokens
+        self._most_held = max(self._most_held, taken)
+        mean = (taken_before + taken) // 2
+        self._history.append((self._now_s, state.n_running, len(state.waiting), mean))
 
     def _notify(self, plan: StepPlan, start_s: float, steps: int, end_s: float) -> None:
         if self._observe is not None:
@@ -257,6 +268,7 @@ class _Simulation:
 
     def make_result(self) -> ServingRun:
         """Return what was counted."""
+        self._sort_gaps()
         columns = list(zip(*self._history, strict=True))
         return ServingRun(
             load=self._load,
@@ -268,6 +280,7 @@ class _Simulation:
             history=EngineHistory(
                 np.array(columns[0]), *(np.array(column, dtype=np.int64) for column in columns[1:])
             ),
+            most_held_tokens=self._most_held,
             gap_counts=self._gap_counts,
             longest_gap_s=self._longest_gap_s,
             steps=self._n_steps,

@@ -59,6 +59,7 @@ class EngineState:
         self.limits = limits
         self.prompt_tokens, self.output_tokens = load.prompt_tokens, load.output_tokens
         self.held_tokens = np.zeros(load.n_requests, dtype=np.int64)  # keys and values in the cache
+        self._blocks = np.zeros(load.n_requests, dtype=np.int64)  # that hold them
         self.generated = np.zeros(load.n_requests, dtype=np.int64)
         self.preemptions = np.zeros(load.n_requests, dtype=np.int64)
         self.waiting: deque[int] = deque()
@@ -72,6 +73,11 @@ class EngineState:
         """Requests that hold keys and values."""
         return len(self.decoding) + (self.prefilling != NO_REQUEST)
 
+    @property
+    def taken_tokens(self) -> int:
+        """Tokens for which the blocks taken have room."""
+        return (self.limits.n_blocks - self.free_blocks) * self.limits.block_tokens
+
     def count_known_tokens(self, request: int) -> int:
         """Return the tokens that a prefill of a request must compute: its prompt, and outputs made before."""
         return int(self.prompt_tokens[request] + self.generated[request])
@@ -82,14 +88,21 @@ class EngineState:
 
     def count_new_decode_blocks(self, steps: int = 1) -> int:
         """Return the blocks that the decoding requests need beyond those that they hold, for some steps."""
-        held = self.held_tokens[self.decoding]
         block = self.limits.block_tokens
-        return int((-(-(held + steps) // block) - -(-held // block)).sum())
+        needed = (self.held_tokens[self.decoding] + (steps + block - 1)) // block
+        return int(needed.sum() - self._blocks[self.decoding].sum())
+
+    def has_room_for_decodes(self, more_blocks: int = 0) -> bool:
+        """Return whether every decoding request finds a block for its next token, and some are left."""
+        free = self.free_blocks - more_blocks
+        return len(self.decoding) <= free or self.count_new_decode_blocks() <= free
 
     def count_steps_that_fit(self, most: int) -> int:
         """Return how many decode steps, at most so many, the free blocks allow."""
         batch = len(self.decoding)
-        if batch * self.count_blocks(most) <= self.free_blocks or self.count_new_decode_blocks(most) <= self.free_blocks:
+        if batch * self.count_blocks(most) <= self.free_blocks:
+            return most
+        if self.count_new_decode_blocks(most) <= self.free_blocks:
             return most
         low, high = 0, most  # low fits, high does not
         while high - low > 1:
@@ -102,14 +115,15 @@ class EngineState:
 
     def hold(self, request: int, tokens: int) -> None:
         """Let a request hold so many tokens more. The blocks must be free."""
-        held = int(self.held_tokens[request])
-        self.free_blocks -= self.count_blocks(held + tokens) - self.count_blocks(held)
-        self.held_tokens[request] = held + tokens
+        self.held_tokens[request] += tokens
+        blocks = self.count_blocks(int(self.held_tokens[request]))
+        self.free_blocks -= blocks - int(self._blocks[request])
+        self._blocks[request] = blocks
 
     def release(self, request: int) -> None:
         """Free all blocks of a request."""
-        self.free_blocks += self.count_blocks(int(self.held_tokens[request]))
-        self.held_tokens[request] = 0
+        self.free_blocks += int(self._blocks[request])
+        self._blocks[request] = self.held_tokens[request] = 0
 
     def drop(self, request: int) -> None:
         """Take a running request out of the batch; all that it held is to be computed again."""
@@ -128,9 +142,12 @@ class EngineState:
 
     def advance_decodes(self, steps: int) -> None:
         """Let every decoding request generate so many tokens. The blocks must be free."""
-        self.free_blocks -= self.count_new_decode_blocks(steps)
-        self.held_tokens[self.decoding] += steps
-        self.generated[self.decoding] += steps
+        decoding, block = self.decoding, self.limits.block_tokens
+        held = self.held_tokens[decoding] + steps
+        blocks = (held + (block - 1)) // block
+        self.free_blocks -= int(blocks.sum() - self._blocks[decoding].sum())
+        self.held_tokens[decoding], self._blocks[decoding] = held, blocks
+        self.generated[decoding] += steps
 
     def remove_ended(self) -> NDArray[np.int64]:
         """Take out the decoding requests with a complete output, and return them."""
@@ -138,6 +155,6 @@ class EngineState:
         ended = self.decoding[is_ended]
         if len(ended):
             self.decoding = self.decoding[~is_ended]
-            self.free_blocks += int((-(-self.held_tokens[ended] // self.limits.block_tokens)).sum())
-            self.held_tokens[ended] = 0
+            for request in ended.tolist():
+                self.release(request)
         return ended
