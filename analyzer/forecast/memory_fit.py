@@ -271,12 +271,12 @@ def _list_narrower_types(
 ) -> list[str]:
     """Return the options of narrower types that make a run fit, the mildest alone."""
     dtype, kv_dtype = deployment.dtype, deployment.kv_dtype
-    options = (("--kv-dtype fp8", dtype, DataType.FP8),)
+    options = [("--kv-dtype fp8", dtype, DataType.FP8)]
     if dtype.weight_bytes > 1:
-        options += (
+        options += [
             ("--dtype fp8", DataType.FP8, kv_dtype),
             ("--dtype fp8 --kv-dtype fp8", DataType.FP8, DataType.FP8),
-        )
+        ]
     for text, weights, keys in options:
         if _fits(config, replace(deployment, dtype=weights, kv_dtype=keys), requests):
             return [f"it fits with {text}"]

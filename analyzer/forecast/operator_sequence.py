@@ -147,6 +147,7 @@ def _make_attention(
             head_dim=config.head_dim,
             count=count,
             window=window,
+            kv_element_bytes=deployment.kv_dtype.activation_bytes,
         )
         for count, window in layers
         if count
@@ -201,6 +202,7 @@ def _make_latent_attention(
                 head_dim=config.kv_lora_rank + config.qk_rope_head_dim,
                 value_dim=config.kv_lora_rank,
                 count=config.layers,
+                kv_element_bytes=deployment.kv_dtype.activation_bytes,
             )
         )
     return calls
