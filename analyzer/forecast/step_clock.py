@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from analyzer.forecast.operator_calls import Phase, Step
 
 StepTimer = Callable[[Step], float]  # microseconds
-StepMaker = Callable[[Phase, tuple[int, ...], tuple[int, ...]], Step]  # of query lengths and KV lengths
+MakeStep = Callable[[Phase, tuple[int, ...], tuple[int, ...]], Step]  # of query lengths and KV lengths
 KNOTS_PER_OCTAVE = 4
 ROWS_PER_OCTAVE = 32
 _KEYS_PER_OCTAVE = 8  # that a query of a prefill sees on average
@@ -111,7 +111,7 @@ def choose_lengths(shape: StepShape) -> StepLengths:
 class ExactClock:
     """Asks for every step with the lengths that it has; slow, the standard for `BucketedClock`."""
 
-    def __init__(self, make_step: StepMaker, timer: StepTimer) -> None:
+    def __init__(self, make_step: MakeStep, timer: StepTimer) -> None:
         self._make_step, self._timer = make_step, timer
         self.n_timed = 0  # steps that were asked for
 
@@ -138,7 +138,7 @@ class ExactClock:
 class BucketedClock:
     """Times of rounded steps, each asked for once; one clock serves many simulations of a deployment."""
 
-    def __init__(self, make_step: StepMaker, timer: StepTimer) -> None:
+    def __init__(self, make_step: MakeStep, timer: StepTimer) -> None:
         self._make_step, self._timer = make_step, timer
         self._knot_times: dict[tuple[int, int], float] = {}  # by batch and knot
         self._step_times: dict[StepShape, float] = {}
