@@ -1,25 +1,28 @@
 """Schedulers of serving engines: which requests the next step takes, and which give way when memory runs out.
 
-**vLLM** (the V1 scheduler, read in the sources of 0.10 to 0.13: `v1/core/sched/scheduler.py`). A step has a budget of
-tokens. Running requests come first, in the order of their admission: one token for each that decodes, what is
-left of the budget for the one that prefills. Then waiting requests are admitted, first come first served, each with as
-much of its prompt as the budget has left; it needs blocks for this part only. Prefills and decodes share a step. Where a
-running request finds no free block, the one admitted last is preempted: it goes back to the head of the queue, and its
-prompt and all that it has generated are computed again. A step that has preempted admits no one.
+**vLLM** (the V1 scheduler, read in the sources of 0.10 to 0.13: `v1/core/sched/scheduler.py`). A step has a
+budget of tokens. Running requests come first, in the order of their admission: one token for each that
+decodes, what is left of the budget for the one that prefills. Then waiting requests are admitted, first
+come first served, each with as much of its prompt as the budget has left; it needs blocks for this part
+only. Prefills and decodes share a step. Where a running request finds no free block, the one admitted last
+is preempted: it goes back to the head of the queue, and its prompt and all that it has generated are
+computed again. A step that has preempted admits no one.
 
-**SGLang** (the scheduler of 0.4 and 0.5: `managers/scheduler.py`, `schedule_policy.py`). A step either prefills or decodes,
-and prefilling goes first: while a request can be admitted, or a chunk of one is left, no one decodes. A request is
-admitted if its prompt and its whole output fit beside what the running ones are expected to need still, which
-is a ratio of their remaining output (0.7 at first, less with every decode step down to 0.098 after 600 steps). Once one
-cannot be admitted, none is tried until a request ends or is retracted. Where the next decode step does not fit, the request
-with the fewest outputs is retracted to the tail of the queue, and the ratio becomes what the batch has needed so far.
+**SGLang** (the scheduler of 0.4 and 0.5: `managers/scheduler.py`, `schedule_policy.py`). A step either
+prefills or decodes, and prefilling goes first: while a request can be admitted, or a chunk of one is left,
+no one decodes. A request is admitted if its prompt and its whole output fit beside what the running ones
+are expected to need still, which is a ratio of their remaining output (0.7 at first, less with every decode
+step down to 0.098 after 600 steps). Once one cannot be admitted, none is tried until a request ends or is
+retracted. Where the next decode step does not fit, the request with the fewest outputs is retracted to the
+tail of the queue, and the ratio becomes what the batch has needed so far.
 
-Both are told the output lengths in advance as `max_tokens`, as benchmark clients set them. The queue is first come first
-served in both.
+Both are told the output lengths in advance as `max_tokens`, as benchmark clients set them. The queue is
+first come first served in both.
 
-Not modelled: prefix caching (no request shares a prompt), speculative decoding, batches padded to the sizes of
-captured CUDA graphs, priorities, LoRA, SGLang's mixed chunks and its overlap of scheduling with the step before, vLLM's
-asynchronous scheduling, batches that overlap in a pipeline of several stages, prefill and decode on different machines.
+Not modelled: prefix caching (no request shares a prompt), speculative decoding, batches padded to the sizes
+of captured CUDA graphs, priorities, LoRA, SGLang's mixed chunks and its overlap of scheduling with the step
+before, vLLM's asynchronous scheduling, batches that overlap in a pipeline of several stages, prefill and
+decode on different machines.
 """
 
 from typing import Protocol
@@ -156,7 +159,9 @@ class SglangScheduler:
                 break
             if chunks and self._round_up(state, tokens) >= prompts:
                 break
-            budget = chunk if tokens <= chunk else chunk // state.limits.block_tokens * state.limits.block_tokens
+            budget = (
+                chunk if tokens <= chunk else chunk // state.limits.block_tokens * state.limits.block_tokens
+            )
             if budget <= 0:
                 break
             state.waiting.popleft()
@@ -185,7 +190,8 @@ class SglangScheduler:
         is_retracted = False
         while not state.has_room_for_decodes():
             request = min(
-                state.decoding.tolist(), key=lambda each: (state.generated[each], -state.prompt_tokens[each], -each)
+                state.decoding.tolist(),
+                key=lambda each: (state.generated[each], -state.prompt_tokens[each], -each),
             )
             state.drop(request)
             state.waiting.append(request)

@@ -1,26 +1,26 @@
 """Continuous batching: an event simulation of one serving engine under a load that arrives over time.
 
-The engine runs one step after the other. Before each, requests that have arrived join the queue, and the scheduler
-(`batch_schedulers`: vLLM's or SGLang's, versions and what is left out are said there) decides what the step takes.
-The step lasts as long as its clock says (`step_clock`), then every request in it that has computed all its tokens has one
-output token more.
+The engine runs one step after the other. Before each, requests that have arrived join the queue, and the
+scheduler (`batch_schedulers`: vLLM's or SGLang's, versions and what is left out are said there) decides
+what the step takes. The step lasts as long as its clock says (`step_clock`), then every request in it that
+has computed all its tokens has one output token more.
 
-**Runs of decode steps are jumped over.** Between two events (a request ends, a request arrives at an empty queue, the KV
-cache is full) the same requests decode in every step, and each step adds one token to each. So the number of steps to
-the next event is known but for arrivals, the durations come as one array, and the first step that ends after the arrival is
-found in its cumulative sum. Requests that wait for room need no look: room only shrinks until a request ends. The jump is
-exact: with any clock the result is that of single steps.
+**Runs of decode steps are jumped over.** Between two events (a request ends, a request arrives at an empty
+queue, the KV cache is full) the same requests decode in every step, and each step adds one token to each.
+So the number of steps to the next event is known but for arrivals, the durations come as one array, and the
+first step that ends after the arrival is found in its cumulative sum. Requests that wait for room need no
+look: room only shrinks until a request ends. The jump is exact: with any clock the result is that of single
+steps.
 
 Example: two requests of 4 prompt and 3 output tokens, both at time 0, steps of 1 s:
 prefill both at 0 s (first tokens at 1 s), then one run of two decode steps, and both end at 3 s.
 
-Invariants, which tests check: blocks taken and free sum to the capacity, every token of a prompt is prefilled once more
-than its request was preempted at it, the engine never idles while a request is there, and the time-average number of
-requests equals rate times mean latency (Little's law).
+Invariants, which tests check: blocks taken and free sum to the capacity, every token of a prompt is
+prefilled once more than its request was preempted at it, the engine never idles while a request is there,
+and the time-average number of requests equals rate times mean latency (Little's law).
 """
 
 import math
-from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -43,7 +43,9 @@ _MAX_LOOSE_GAPS = 1 << 16
 class StepObserver(Protocol):
     """Is told of each step, and of each run of decode steps, as it begins."""
 
-    def __call__(self, state: EngineState, plan: StepPlan, *, start_s: float, steps: int, end_s: float) -> None:
+    def __call__(
+        self, state: EngineState, plan: StepPlan, *, start_s: float, steps: int, end_s: float
+    ) -> None:
         """Look at the state before the step; `steps` alike, the first from `start_s`."""
         ...
 
@@ -78,7 +80,7 @@ class ServingRun(Struct, frozen=True):
 
 
 def locate_gap(share: float, counts: NDArray[np.int64]) -> float:
-    """Return the inter-token latency in seconds below which a share of the gaps lies, within half a percent."""
+    """Return the inter-token latency, seconds, below which a share of the gaps lies; within half a percent."""
     total = int(counts.sum())
     if not total:
         return math.nan
@@ -226,7 +228,7 @@ class _Simulation:
         return self._arrivals[self._n_arrived] if self._n_arrived < len(self._arrivals) else math.inf
 
     def _pass_time(self, duration_s: float, steps: int) -> None:
-        """Let steps go by; of the requests in the system, those that arrive meanwhile are added when taken."""
+        """Let steps go by; requests that arrive meanwhile are added to the system when they are taken."""
         self._now_s += duration_s
         self._busy_s += duration_s
         self._n_steps += steps
@@ -250,7 +252,9 @@ class _Simulation:
             return
         gaps_s = np.concatenate([gaps for gaps, _ in self._gaps]).clip(min=_SHORTEST_GAP_S)
         times = np.concatenate([np.full(len(gaps), times) for gaps, times in self._gaps])
-        bins = (np.log2(gaps_s / _SHORTEST_GAP_S) * _GAPS_PER_OCTAVE).astype(np.int64).clip(max=_N_GAP_BINS - 1)
+        bins = (
+            (np.log2(gaps_s / _SHORTEST_GAP_S) * _GAPS_PER_OCTAVE).astype(np.int64).clip(max=_N_GAP_BINS - 1)
+        )
         np.add.at(self._gap_counts, bins, times)
         self._longest_gap_s = max(self._longest_gap_s, float(gaps_s.max()))
         self._gaps, self._n_gaps = [], 0

@@ -1,9 +1,9 @@
 """Requests inside a serving engine and the KV cache that they hold: what schedulers decide about.
 
-A request is waiting, or running; a running one is prefilling, which at most one is between two steps, or decoding.
-Between steps a decoding request holds the keys and values of all its tokens but the newest, which the next step
-feeds to the model. The last token of an output is never fed back, so a request of p prompt and n output tokens
-holds at most p + n - 1.
+A request is waiting, or running; a running one is prefilling, which at most one is between two steps, or
+decoding. Between steps a decoding request holds the keys and values of all its tokens but the newest, which
+the next step feeds to the model. The last token of an output is never fed back, so a request of p prompt
+and n output tokens holds at most p + n - 1.
 """
 
 from collections import deque
@@ -49,7 +49,9 @@ class StepPlan(Struct, frozen=True):
 
     prefills: tuple[PrefillChunk, ...] = ()
     decodes: bool = False  # whether all decoding requests take part
-    is_steady: bool = True  # whether the plan holds until a request ends, finds no block or meets an empty queue
+    is_steady: bool = (
+        True  # whether the plan holds until a request ends, finds no block or meets an empty queue
+    )
 
 
 class EngineState:

@@ -77,3 +77,11 @@ def scale_rate(load: ServingLoad, rate_per_s: float) -> ServingLoad:
         raise ValueError("arrivals at one time have no rate to scale")
     times = (load.arrival_s - load.arrival_s[0]) * (load.rate_per_s / rate_per_s)
     return ServingLoad(times, load.prompt_tokens, load.output_tokens)
+
+
+def repeat_load(load: ServingLoad, times: int) -> ServingLoad:
+    """Return a load so many times one after the other, a mean gap between two."""
+    period_s = (float(load.arrival_s[-1]) - float(load.arrival_s[0])) + 1 / load.rate_per_s
+    starts = np.repeat(np.arange(times) * period_s, load.n_requests)
+    prompts, outputs = (np.tile(column, times) for column in (load.prompt_tokens, load.output_tokens))
+    return ServingLoad(np.tile(load.arrival_s, times) + starts, prompts, outputs)

@@ -7,14 +7,17 @@
 | TPOT | first to last token, over the tokens after the first; none for one token |
 | end-to-end | arrival to its last token |
 
-The inter-token latency (ITL) is of each pair of tokens, not of a request: a prefill that holds up a hundred decoding
-requests is a hundred long gaps.
+The inter-token latency (ITL) is of each pair of tokens, not of a request: a prefill that holds up a hundred
+decoding requests is a hundred long gaps.
 
-**Stable** is a load whose backlog does not grow: in the last quarter of the time between first and last arrival no more
-requests are in the system, on average, than in the quarter before, plus a twentieth of those that arrived in a
-quarter. At a load r times the capacity the backlog grows by 1 - 1/r of the arrivals, so what is called unstable is
-above some 1.05 times the capacity; short runs say little, which `is_long_enough` tells.
+**Stable** is a load whose backlog does not grow: in the last quarter of the time between first and last
+arrival no more requests are in the system, on average, than in the quarter before, but for a twentieth of
+those that arrived in a quarter and for two standard deviations of a Poisson count. At a load r times the
+capacity the backlog grows by 1 - 1/r of the arrivals, so what is called unstable is above some 1.05 times
+the capacity; short runs say little, which `is_long_enough` tells.
 """
+
+import math
 
 import numpy as np
 from msgspec import Struct
@@ -50,7 +53,7 @@ class LatencyTarget(Struct, frozen=True):
 
 
 class RequestLatencies(Struct, frozen=True):
-    """Latencies of each request in milliseconds, in the order of arrival; TPOT is NaN for one output token."""
+    """Latencies of each request in milliseconds, by arrival; TPOT is NaN for one output token."""
 
     queue_ms: NDArray[np.float64]
     ttft_ms: NDArray[np.float64]
@@ -86,8 +89,8 @@ def describe(values: NDArray[np.float64]) -> Distribution | None:
     found = values[~np.isnan(values)]
     if not len(found):
         return None
-    percentiles = np.quantile(found, _PERCENTILES, method="higher").tolist()
-    return Distribution(float(found.mean()), *percentiles, float(found.max()))
+    p50, p90, p99 = np.quantile(found, _PERCENTILES, method="higher").tolist()
+    return Distribution(float(found.mean()), p50, p90, p99, float(found.max()))
 
 
 def describe_gaps(run: ServingRun) -> Distribution | None:
@@ -96,8 +99,10 @@ def describe_gaps(run: ServingRun) -> Distribution | None:
     if not total:
         return None
     mean_s = float((run.end_s - run.first_token_s).sum()) / total
-    percentiles = (min(locate_gap(share, run.gap_counts), run.longest_gap_s) * 1e3 for share in _PERCENTILES)
-    return Distribution(mean_s * 1e3, *percentiles, run.longest_gap_s * 1e3)
+    p50, p90, p99 = (
+        min(locate_gap(share, run.gap_counts), run.longest_gap_s) * 1e3 for share in _PERCENTILES
+    )
+    return Distribution(mean_s * 1e3, p50, p90, p99, run.longest_gap_s * 1e3)
 
 
 def find_met(latencies: RequestLatencies, target: LatencyTarget) -> NDArray[np.bool_]:
@@ -115,21 +120,26 @@ def compute_duration_s(run: ServingRun) -> float:
     return float(run.end_s.max() - run.load.arrival_s[0])
 
 
-def compute_growth(run: ServingRun) -> float:
-    """Return by how much the backlog grows, per arrival: about 1 - 1/r at r times the capacity, about 0 below.
+def compute_backlog(run: ServingRun) -> tuple[float, float]:
+    """Return the mean number of requests in the system in the third and fourth quarter of the arrivals' time.
 
-    It compares the mean number in the system in the third and the fourth quarter of the arrivals' time.
+    Where all arrive at once, both are 0.
     """
     arrival_s, end_s = run.load.arrival_s, np.sort(run.end_s)
     first_s, last_s = float(arrival_s[0]), float(arrival_s[-1])
     if last_s <= first_s:
-        return 0.0
+        return 0.0, 0.0
     edges = np.linspace(first_s, last_s, 5)[2:]
-    # Requests in the system are arrivals less ends; the integral of either up to t is a sum of (t - its time).
+    # Requests in the system are arrivals less ends; the integral of either up to t is a sum of t - time.
     areas = [_sum_waits(arrival_s, edge) - _sum_waits(end_s, edge) for edge in edges.tolist()]
     quarter_s = (last_s - first_s) / 4
-    growth = (areas[2] - 2 * areas[1] + areas[0]) / quarter_s
-    return float(growth / (run.load.n_requests / 4))
+    return (areas[1] - areas[0]) / quarter_s, (areas[2] - areas[1]) / quarter_s
+
+
+def compute_growth(run: ServingRun) -> float:
+    """Return by how much the backlog grows, per arrival: 1 - 1/r at r times the capacity, about 0 below."""
+    before, after = compute_backlog(run)
+    return (after - before) / (run.load.n_requests / 4)
 
 
 def _sum_waits(times_s: NDArray[np.float64], until_s: float) -> float:
@@ -139,23 +149,15 @@ def _sum_waits(times_s: NDArray[np.float64], until_s: float) -> float:
 
 
 def is_stable(run: ServingRun) -> bool:
-    """Return whether the backlog does not grow."""
-    return compute_growth(run) <= _GROWTH_TOLERANCE
+    """Return whether the backlog does not grow, beyond what chance explains."""
+    before, after = compute_backlog(run)
+    return after - before <= _GROWTH_TOLERANCE * run.load.n_requests / 4 + 2 * math.sqrt(after)
 
 
 def is_long_enough(run: ServingRun) -> bool:
-    """Return whether the arrivals span several times the latency, so that there is a steady state to judge."""
+    """Return whether the arrivals span several latencies, so that there is a steady state to judge."""
     span_s = float(run.load.arrival_s[-1] - run.load.arrival_s[0])
     return span_s >= _LATENCIES_PER_RUN * float(np.median(run.end_s - run.load.arrival_s))
-
-
-def compute_throughput(run: ServingRun) -> float:
-    """Return the requests per second that the engine completes between the tenth and the ninetieth percent."""
-    ends = np.sort(run.end_s)
-    low, high = len(ends) // 10, len(ends) - 1 - len(ends) // 10
-    if high > low and ends[high] > ends[low]:
-        return float((high - low) / (ends[high] - ends[low]))
-    return len(ends) / compute_duration_s(run)
 
 
 def make_timeline(run: ServingRun, intervals: int) -> Timeline:

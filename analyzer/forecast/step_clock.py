@@ -9,8 +9,8 @@ over some fifteen operators. Two things make it cheap:
    nothing is lost; where it has a kink, less than the kink.
 2. **Steps with prefills are rounded.** What decides their time are the rows of the products, the pairs of
    query and key, and the KV tokens that decoding requests read. Each is rounded to a geometric grid:
-   `ROWS_PER_OCTAVE` for the rows, which decide most, fewer for the rest. A step of the middle of each interval
-   stands for all in it.
+   `ROWS_PER_OCTAVE` for the rows, which decide most, fewer for the rest. A step of the middle of each
+   interval stands for all in it.
 
 Both treat requests of a step as equally long. bench/serving_speed.py measures what either costs against
 `ExactClock`, which asks for each step with the lengths that it has.
@@ -92,8 +92,8 @@ def split_equally(total: int, parts: int) -> tuple[int, ...]:
 def choose_lengths(shape: StepShape) -> StepLengths:
     """Return equal lengths with the tokens, and within rounding the pairs, of a shape; prefills come first.
 
-    With n prefills of T tokens in all and A pairs, each has q = T / n tokens behind a context of A / T - (q + 1) / 2,
-    which is not negative, since equal lengths have the fewest pairs.
+    With n prefills of T tokens in all and A pairs, each has q = T / n tokens behind a context of A / T - (q
+    + 1) / 2, which is not negative, since equal lengths have the fewest pairs.
     """
     queries: tuple[int, ...] = ()
     kv_lengths: tuple[int, ...] = ()
@@ -179,7 +179,9 @@ class BucketedClock:
     def _time(self, shape: StepShape) -> float:
         self.n_timed += 1
         lengths = choose_lengths(shape)
-        return self._timer(self._make_step(shape.phase, lengths.query_lengths, lengths.kv_lengths)) / _US_PER_S
+        return (
+            self._timer(self._make_step(shape.phase, lengths.query_lengths, lengths.kv_lengths)) / _US_PER_S
+        )
 
 
 def _locate_knot(knot: int, batch: int) -> int:
@@ -193,7 +195,7 @@ def round_shape(shape: StepShape) -> StepShape:
     decodes = min(_round_geometrically(shape.decodes, _BATCH_PER_OCTAVE), rows - 1)
     prefill_tokens = rows - decodes
     prefills = min(_round_geometrically(shape.prefills, _BATCH_PER_OCTAVE), prefill_tokens)
-    # Pairs and KV tokens are rounded by token and by request, so that they do not change with what else was rounded.
+    # Pairs and KV tokens are rounded by token and by request, whatever else was rounded.
     mean_keys = _round_geometrically(shape.prefill_pairs / shape.prefill_tokens, _KEYS_PER_OCTAVE)
     mean_kv = _round_geometrically(shape.decode_kv_tokens / max(shape.decodes, 1), _KV_PER_OCTAVE)
     return StepShape(
