@@ -33,6 +33,7 @@ _COMMANDS = (
     "tasks",
     "predict",
     "forecast",
+    "serving",
     "transfer",
     "calibrate",
     "learn",
