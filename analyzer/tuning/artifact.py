@@ -146,9 +146,12 @@ def _unpack(data: bytes) -> Artifact:
     entries = _read_entries(data)
     description = _read_description(entries["description"])
     n_macros, n_micros = len(description.macros), len(description.micros)
-    coefficients, micro_table = entries["coefficients"], entries["micro_table"]
-    if coefficients.dtype != np.float32 or micro_table.dtype != np.uint32:
+    if entries["coefficients"].dtype != np.float32 or entries["micro_table"].dtype != np.uint32:
         raise _DamagedArtifactError("its arrays are not of float32 and uint32")
+    coefficients, micro_table = (
+        entries["coefficients"].view(np.float32),
+        entries["micro_table"].view(np.uint32),
+    )
     if coefficients.ndim != 3 or not _is_shape(coefficients.shape, (n_macros, _MOST_ROWS, _N_TERMS)):
         raise _DamagedArtifactError("the coefficient table does not fit the list of configurations")
     rows = coefficients.shape[1]

@@ -65,6 +65,15 @@ def number_rows(rows: Integers) -> tuple[Integers, Integers]:
     return distinct, numbers.reshape(-1)
 
 
+def find_rows(table: Integers, wanted: Integers) -> Integers:
+    """Return the place of each wanted row in a table, the last one of equals; -1 where there is none."""
+    numbers: NDArray[np.int64] = number_rows(np.concatenate([table, wanted]))[1]
+    place = np.full(int(numbers.max()) + 1, -1, dtype=np.int64)
+    place[numbers[: len(table)]] = np.arange(len(table))
+    found: Integers = place[numbers[len(table) :]]
+    return found
+
+
 def read_samples(path: Path, *, needs_times: bool = True) -> list[Samples]:
     """Return the rows of a file, one value per kernel and GPU, in the order of the file.
 

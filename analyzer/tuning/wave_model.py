@@ -23,8 +23,9 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.text.errors import InputError
+from analyzer.tuning.artifact import Artifact, make_artifact
 from analyzer.tuning.kernel_space import Integers, KernelSpace
-from analyzer.tuning.samples import Samples, Times, number_rows
+from analyzer.tuning.samples import Samples, Times, find_rows, number_rows
 
 Floats = NDArray[np.float64]
 
@@ -45,6 +46,11 @@ class FitVariant(StrEnum):
     LINEAR = "linear"  # one bilinear model for all waves
     STEP = "step"  # the mean time of a wave
     STEP_LOOPS = "step-loops"  # linear in L within a wave, constant in G: kinder than the paper's step
+
+    @property
+    def n_terms(self) -> int:
+        """Terms of a bucket."""
+        return int(_VARIANT_TERMS[self][0].sum())
 
 
 class FitOptions(Struct, frozen=True):
@@ -77,7 +83,23 @@ class WaveTables(Struct, frozen=True):
     @property
     def max_wave(self) -> int:
         """W."""
-        return self.coefficients.shape[1] - 1
+        return int(self.coefficients.shape[1]) - 1
+
+    def pack(self) -> Artifact:
+        """Return the artifact, with coefficients in single precision."""
+        return make_artifact(
+            self.space,
+            self.coefficients,
+            self.anchors,
+            self.micro_ids,
+            macros=self.macros,
+            micros=self.micros,
+            gpu=self.gpu,
+            n_sms=self.n_sms,
+            variant=self.variant,
+            n_samples=self.n_samples,
+            ranks=self.ranks,
+        )
 
     def find_rows(self, grid: Integers) -> Integers:
         """Return the row of each grid size: its wave, or the extrapolation beyond W (11)."""
@@ -251,24 +273,22 @@ def _fill_empty_rows(anchors: Integers, micro_ids: Integers, n_rows: int) -> tup
 
 def _fit_buckets(data: _Buckets, n_rows: int, options: FitOptions) -> tuple[Floats, Integers]:
     """Return the coefficients [buckets, 4] and the terms that each bucket's samples decided."""
-    local_terms, pooled_terms, n_decidable = _VARIANT_TERMS[options.variant]
+    local_terms, pooled_terms = _VARIANT_TERMS[options.variant]
     weights = 1.0 / data.time_us**2 if options.is_relative else np.ones(len(data.time_us))
     pooled = _fit_pooled(data, n_rows, pooled_terms)
     prior = np.repeat(pooled, n_rows, axis=0)
     prior *= _scale_to_level(data, prior, n_rows)[:, None]
     is_empty = np.bincount(data.bucket, minlength=data.n_buckets) == 0
     start = prior if local_terms.all() else np.where(is_empty[:, None], prior, 0.0)
-    coefficients, ranks = _correct(data, data.bucket, start, weights, local_terms)
-    return coefficients, np.minimum(ranks, n_decidable)
+    return _correct(data, data.bucket, start, weights, local_terms)
 
 
-# Of (GL, G, L, 1) those that a bucket is fitted with, those of the whole macro configuration, and how many
-# the former are.
+# Of (GL, G, L, 1) those that a bucket is fitted with, and those of the whole macro configuration.
 _VARIANT_TERMS = {
-    FitVariant.WAVETUNE: (np.array([1.0, 1, 1, 1]), np.array([1.0, 1, 1, 1]), 4),
-    FitVariant.LINEAR: (np.array([1.0, 1, 1, 1]), np.array([1.0, 1, 1, 1]), 4),
-    FitVariant.STEP: (np.array([0.0, 0, 0, 1]), np.array([0.0, 1, 0, 1]), 1),
-    FitVariant.STEP_LOOPS: (np.array([0.0, 0, 1, 1]), np.array([1.0, 0, 1, 0]), 2),
+    FitVariant.WAVETUNE: (np.array([1.0, 1, 1, 1]), np.array([1.0, 1, 1, 1])),
+    FitVariant.LINEAR: (np.array([1.0, 1, 1, 1]), np.array([1.0, 1, 1, 1])),
+    FitVariant.STEP: (np.array([0.0, 0, 0, 1]), np.array([0.0, 1, 0, 1])),
+    FitVariant.STEP_LOOPS: (np.array([0.0, 0, 1, 1]), np.array([1.0, 0, 1, 0])),
 }
 
 
@@ -325,7 +345,7 @@ def _correct(
             normal[:, i, j] = np.bincount(part, weights=scaled * features[i] * features[j], minlength=n_parts)
             normal[:, j, i] = normal[:, i, j]
     values, vectors = np.linalg.eigh(normal)
-    decided = values > _RANK_SHARE * np.maximum(values[:, -1:], 1e-300)
+    decided = values > np.maximum(_RANK_SHARE * values[:, -1:], 1e-300)
     inverse = np.where(decided, 1.0 / np.where(decided, values, 1.0), 0.0)
     local = np.einsum("pij,pj,pkj,pk->pi", vectors, inverse, vectors, moment)
     return start + _expand(local, grid_center, grid_scale, loop_center, loop_scale), decided.sum(axis=1)
@@ -352,3 +372,20 @@ def _expand(
     gamma = y / loop_scale - alpha * grid_center
     delta = one - x * grid_center / grid_scale - y * loop_center / loop_scale
     return np.stack([alpha, beta, gamma, delta + alpha * grid_center * loop_center], axis=1)
+
+
+def measure_fit_error(tables: WaveTables, samples: Samples) -> float:
+    """Return the mean relative error of the samples whose micro configuration is the one of their anchor.
+
+    samples: those that were fitted, or others of the same configurations.
+    """
+    samples = _drop_failed(samples)
+    config = find_rows(tables.macros, samples.macros)
+    known = config >= 0
+    samples, config = samples.select(known), config[known]
+    grid, loops = samples.map_inputs()
+    rows = tables.find_rows(grid)
+    nearest = np.abs(tables.anchors[config, rows] - loops[:, None]).argmin(axis=1)
+    chosen = (tables.micros[tables.micro_ids[config, rows, nearest]] == samples.micros).all(axis=1)
+    errors = np.abs(tables.predict(config, grid, loops) / samples.time_us - 1)[chosen]
+    return float(errors.mean()) if len(errors) else float("nan")
