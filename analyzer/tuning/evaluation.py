@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from analyzer.text.errors import InputError
 from analyzer.tuning.kernel_space import Integers
 from analyzer.tuning.measured_table import Floats, MeasuredTable
-from analyzer.tuning.policies import Policy, PolicyName
+from analyzer.tuning.policies import Policy
 
 HIT_RATIO = 1.01
 _RANKED = 64  # choices of a policy that are looked at for one with a time
@@ -68,7 +68,7 @@ def evaluate(
     """
     usable = np.isfinite(test.find_best_us())
     if not is_list:
-        usable &= np.isfinite(_judge(policies[0], test, is_list=True)[0])
+        usable &= np.isfinite(_judge(policies[0], test, is_list=False)[0])
     if not usable.any():
         raise InputError(
             "no shape of the test has a time of the default configuration",
@@ -76,10 +76,10 @@ def evaluate(
         )
     judged = test.select_shapes(usable)
     best = judged.find_best_us()
-    default = None if is_list else _judge(policies[0], judged, is_list=True)[0]
+    default = None if is_list else _judge(policies[0], judged, is_list=False)[0]
     scores = []
     for policy in policies:
-        chosen, first_known = _judge(policy, judged, is_list=is_list or policy.name == PolicyName.DEFAULT)
+        chosen, first_known = _judge(policy, judged, is_list=is_list)
         scores.append(
             _score(
                 policy.name,

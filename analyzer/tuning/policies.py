@@ -12,13 +12,21 @@ import numpy as np
 from msgspec import Struct
 
 from analyzer.text.errors import ToolError, UsageError
-from analyzer.tuning.artifact import make_artifact, pack_artifact
+from analyzer.tuning.artifact import pack_artifact
 from analyzer.tuning.chooser import Chooser
 from analyzer.tuning.default_configs import choose_default
 from analyzer.tuning.kernel_space import Integers, KernelSpace
 from analyzer.tuning.measured_table import MeasuredTable
 from analyzer.tuning.smoothed_waves import SmoothedTables, SmoothingOptions, fit_smoothed
 from analyzer.tuning.wave_model import FitOptions, FitVariant, WaveTables, fit
+
+_ORDER = "GROUP_SIZE_M"
+_STAND_INS = (
+    None,
+    16,
+    4,
+    1,
+)  # orders of the blocks that may stand for the default's 8: by their effect near it
 
 
 class PolicyName(StrEnum):
@@ -59,12 +67,15 @@ class DefaultPolicy(Struct, frozen=True):
     size_bytes: int = 0
 
     def rank(self, shapes: Integers, count: int) -> Integers:
-        """Return the one choice of each shape."""
+        """Return the choice of each shape, and what stands for it where a sweep did not have its order."""
         parameters = (*self.space.macro_parameters, *self.space.micro_parameters)
         ranked = np.full((len(shapes), count, len(parameters)), -1, dtype=np.int64)
         for row, shape in enumerate(shapes.tolist()):
             config = choose_default(self.space, shape)
-            ranked[row, 0] = [config[name] for name in parameters]
+            orders = _STAND_INS if _ORDER in config else (None,)
+            for place, order in zip(range(count), orders, strict=False):
+                varied = config if order is None else {**config, _ORDER: order}
+                ranked[row, place] = [varied[name] for name in parameters]
         return ranked
 
     def choose_one(self, shape: Sequence[int]) -> object:
@@ -105,6 +116,7 @@ class SmoothedPolicy(Struct, frozen=True):
     """WaveTune with neighbouring waves borrowed, for few shapes and for lists of the best."""
 
     tables: SmoothedTables
+    choose: Callable[[Sequence[int]], object]
     size_bytes: int
     name: str = PolicyName.SMOOTHED
 
@@ -114,7 +126,7 @@ class SmoothedPolicy(Struct, frozen=True):
 
     def choose_one(self, shape: Sequence[int]) -> object:
         """Return the choice for one shape."""
-        return self.tables.rank(np.array([shape], dtype=np.int64), 1)
+        return self.choose(shape)
 
 
 class LearnedPolicy(Struct, frozen=True):
@@ -165,7 +177,7 @@ def fit_policy(name: PolicyName, table: MeasuredTable, options: PolicyOptions) -
                 SmoothingOptions() if options.list_cap is None else SmoothingOptions(cap=options.list_cap)
             )
             tables = fit_smoothed(filled, options.n_sms, smoothing)
-            return SmoothedPolicy(tables, tables.size_bytes)
+            return SmoothedPolicy(tables, tables.make_chooser(), tables.size_bytes)
         case PolicyName.BOOSTED | PolicyName.TREE:
             return _fit_learned(name, filled, options)
         case _:
@@ -181,17 +193,7 @@ _VARIANTS = {
 
 def _fit_wavetune(name: PolicyName, table: MeasuredTable, options: PolicyOptions) -> WaveTunePolicy:
     tables = fit(table.list_samples(), options.n_sms, FitOptions(variant=_VARIANTS[name]))
-    artifact = make_artifact(
-        tables.space,
-        tables.coefficients,
-        tables.anchors,
-        tables.micro_ids,
-        macros=tables.macros,
-        micros=tables.micros,
-        gpu=tables.gpu,
-        n_sms=tables.n_sms,
-        ranks=tables.ranks,
-    )
+    artifact = tables.pack()
     return WaveTunePolicy(name, tables, Chooser(artifact), len(pack_artifact(artifact)))
 
 

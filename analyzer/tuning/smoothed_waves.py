@@ -8,9 +8,9 @@ sweeps only the configurations near the best are known. Three changes make that 
    in which the large differences between shapes cancel. Times are capped at `cap` times the best; of a list
    of the best, what is not listed is taken to be at the cap.
 2. A wave borrows from others: each (macro, wave) is fitted by weighted least squares over all samples, the
-   weight falling with the distance of log2 of the waves. The slopes are held to zero by a ridge, so that few
-   samples give a mean. The result is a table of alpha, beta, gamma, delta as in (8), at powers of two of the
-   wave.
+   weight falling with the distance of log2 of the waves. A ridge holds the slopes to zero, the more the
+   fewer samples there are in effect, so that few samples give a mean. The result is a table of alpha, beta,
+   gamma, delta as in (8), at powers of two of the wave.
 3. Of grouped products a second coordinate joins the wave: rows per group (tokens per expert). The paper
 reduces
    grouped products to one group and names that as the reason of its largest distance from the oracle (5.2); G
@@ -22,12 +22,14 @@ left out.
 """
 
 import io
+from collections.abc import Callable, Sequence
+from math import inf, log2, prod
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.tuning.kernel_space import Integers, KernelSpace
+from analyzer.tuning.kernel_space import Integers, KernelSpace, Tiling
 from analyzer.tuning.measured_table import Floats, MeasuredTable
 from analyzer.tuning.samples import number_rows
 
@@ -43,7 +45,7 @@ class SmoothingOptions(Struct, frozen=True):
     wave_step: float = 1.0
     rows_width: float = 0.5
     rows_step: float = 0.5
-    ridge: float = 1.0  # against features of unit variance
+    ridge: float = 10.0  # of two equal samples, against features of unit variance
     prunes: bool = True
 
 
@@ -78,6 +80,35 @@ class SmoothedTables(Struct, frozen=True):
         ranked = np.concatenate([self.macros[order], self.micros[micro]], axis=2)
         missing = ((0, 0), (0, count - order.shape[1]), (0, 0))
         return np.pad(ranked, missing, constant_values=-1)
+
+    def make_chooser(self) -> Callable[[Sequence[int]], dict[str, int]]:
+        """Return a function from one input to its configuration, the same as the first of `rank`.
+
+        Plain Python over the few macro configurations that are left, which for one input is quicker than
+        numpy.
+        """
+        space, n_sms = self.space, self.n_sms
+        names = (*space.macro_parameters, *space.micro_parameters)
+        tiles = [_Tiles(space, macro) for macro in self.macros.tolist()]
+        entries = self.coefficients.astype(np.float64).tolist()
+        micro_ids, micros = self.micro_ids.tolist(), self.micros.tolist()
+        n_waves, n_rows = self.micro_ids.shape[1:]
+
+        def choose(shape: Sequence[int]) -> dict[str, int]:
+            rows = _clip_node(log2(_count_rows(space, shape)), self.rows_step, n_rows)
+            least, found = inf, (0, 0)
+            for number, tile in enumerate(tiles):
+                grid, loops = tile.count(shape)
+                wave = _clip_node(log2(-(-grid // n_sms)), self.wave_step, n_waves)
+                alpha, beta, gamma, delta = entries[number][wave][rows]
+                ratio = (alpha * loops + beta) * grid + (gamma * loops + delta)
+                if ratio < least:
+                    least, found = ratio, (number, wave)
+            number, wave = found
+            values = (*tiles[number].macro, *micros[micro_ids[number][wave][rows]])
+            return dict(zip(names, values, strict=True))
+
+        return choose
 
     @property
     def size_bytes(self) -> int:
@@ -120,11 +151,11 @@ def fit_smoothed(table: MeasuredTable, n_sms: int, options: SmoothingOptions | N
     row_nodes = _list_nodes(float(rows.max()), options.rows_step)
     shape = (len(macros), len(wave_nodes), len(row_nodes))
     coefficients, micro_ids = np.zeros((*shape, 4)), np.zeros(shape, dtype=np.int64)
-    near_rows = _weigh(row_nodes, rows, options.rows_width)  # [K, S]
+    rows_apart = _measure_distances(row_nodes, rows, options.rows_width)  # [K, S]
     for number in range(len(macros)):
         own = np.flatnonzero(macro == number)
-        near_waves = _weigh(wave_nodes, waves[:, number], options.wave_width)  # [J, S]
-        weights = (near_waves[:, None] * near_rows + _FLOOR_WEIGHT).reshape(-1, len(table.shapes))
+        apart = _measure_distances(wave_nodes, waves[:, number], options.wave_width)
+        weights = np.exp(-0.5 * (apart[:, None] + rows_apart)).reshape(-1, len(table.shapes)) + _FLOOR_WEIGHT
         place = grid[:, number], loops[:, number]
         best, fitted = _fit_entries(weights, ratio[:, own], *place, options.ridge)
         coefficients[number] = fitted.reshape(*shape[1:], 4)
@@ -151,20 +182,23 @@ def _fit_entries(
     weights: [entries, S] of the samples; ratio: [S, micro configurations], NaN where not measured.
     """
     known = np.isfinite(ratio)
+    times = np.where(known, ratio, 0.0)
     covered = weights @ known
-    mean = (weights @ np.where(known, ratio, 0.0)) / np.maximum(covered, _TINY)
+    mean = (weights @ times) / np.maximum(covered, _TINY)
     # A configuration must have been measured on half as much of the neighbourhood as the best covered one.
     mean[covered < 0.5 * covered.max(axis=1, keepdims=True)] = np.inf
     best = mean.argmin(axis=1)
-    times, used = np.where(known, ratio, 0.0).T[best], weights * known.T[best]  # [entries, S]
+    times, used = times.T[best], weights * known.T[best]  # [entries, S]
     used = used / used.sum(axis=1, keepdims=True)
     features = np.stack([grid * loops, grid, loops], axis=1).astype(np.float64)  # [S, 3]
     center = used @ features
     spread = np.sqrt(np.maximum(used @ features**2 - center**2, 0.0)) + _TINY
     scaled = (features[None] - center[:, None]) / spread[:, None]  # [entries, S, 3]
     level = (used * times).sum(axis=1)
+    # One sample has no slope: the ridge grows beyond bounds as the samples, in effect, come down to one.
+    held = (ridge / np.maximum(_count_effective(used) - 1.0, _TINY))[:, None, None]
     weighted = scaled * used[:, :, None]
-    normal = np.einsum("esi,esj->eij", weighted, scaled) + ridge * np.eye(3)
+    normal = np.einsum("esi,esj->eij", weighted, scaled) + held * np.eye(3)
     moment = np.einsum("esi,es->ei", weighted, times - level[:, None])
     slopes = np.linalg.solve(normal, moment[:, :, None])[:, :, 0] / spread
     slopes[spread < _FLOOR_WEIGHT] = 0.0  # a feature that does not vary
@@ -206,6 +240,47 @@ def _count_rows_per_group(space: KernelSpace, shapes: Integers) -> Floats:
     return rows
 
 
+class _Tiles:
+    """G and L of one input under one macro configuration, as `KernelSpace.map_input` has them."""
+
+    def __init__(self, space: KernelSpace, macro: list[int]) -> None:
+        self.macro = macro
+        self._places = [self._find_places(space, tiling) for tiling in (*space.grid, space.loop)]
+        self._multipliers = [space.inputs.index(name) for name in space.multipliers]
+
+    def _find_places(self, space: KernelSpace, tiling: Tiling) -> tuple[int, int, int, int]:
+        """Return the tile's size and the places of input, factor and groups, -1 for none."""
+        factor, groups = (space.inputs.index(name) if name else -1 for name in (tiling.factor, tiling.groups))
+        tile = self.macro[space.macro_parameters.index(tiling.parameter)]
+        return tile, space.inputs.index(tiling.input), factor, groups
+
+    def count(self, shape: Sequence[int]) -> tuple[int, int]:
+        """Return (G, L)."""
+        counts = [_count_tiles(shape, *places) for places in self._places]
+        return prod(counts[:-1]) * prod(shape[place] for place in self._multipliers), counts[-1]
+
+
+def _count_tiles(shape: Sequence[int], tile: int, place: int, factor: int, groups: int) -> int:
+    rows = shape[place] if factor < 0 else shape[place] * shape[factor]
+    if groups < 0:
+        return -(-rows // tile)
+    each, larger = divmod(rows, shape[groups])
+    return larger * -(-(each + 1) // tile) + (shape[groups] - larger) * -(-each // tile)
+
+
+def _count_rows(space: KernelSpace, shape: Sequence[int]) -> float:
+    """Return what `_count_rows_per_group` does, of one input."""
+    tiling = space.grid[0]
+    rows = float(shape[space.inputs.index(tiling.input)])
+    if tiling.factor:
+        rows *= shape[space.inputs.index(tiling.factor)]
+    return rows / min(rows, shape[space.inputs.index(tiling.groups)]) if tiling.groups else rows
+
+
+def _clip_node(value: float, step: float, count: int) -> int:
+    return min(count - 1, round(value / step))
+
+
 def _list_nodes(largest: float, step: float) -> Floats:
     """Return 0, step, 2 step, ... up to the first that is not below the largest."""
     return step * np.arange(int(np.ceil(largest / step)) + 1, dtype=np.float64)
@@ -217,7 +292,13 @@ def _find_node(values: Floats, step: float, count: int) -> Integers:
     return nodes
 
 
-def _weigh(nodes: Floats, values: Floats, width: float) -> Floats:
-    """Return the weight [nodes, n] of each value at each node."""
-    result: Floats = np.exp(-0.5 * ((nodes[:, None] - values) / width) ** 2)
+def _measure_distances(nodes: Floats, values: Floats, width: float) -> Floats:
+    """Return the squared distance [nodes, n] of each value from each node, in widths."""
+    result: Floats = ((nodes[:, None] - values) / width) ** 2
+    return result
+
+
+def _count_effective(weights: Floats) -> Floats:
+    """Return how many equal samples [entries] would weigh as evenly: (sum of weights)² / sum of squares."""
+    result: Floats = weights.sum(axis=1) ** 2 / (weights**2).sum(axis=1)
     return result
