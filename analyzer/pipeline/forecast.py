@@ -34,7 +34,7 @@ from analyzer.text.progress import ProgressCallback, ignore_progress
 from analyzer.version import __version__
 
 _CONFIG_NAME = "config.json"
-_MAX_STEPS = 200_000
+_MAX_STEPS = 131_072
 _MAX_LISTED_LENGTHS = 20_000_000  # of all requests in all steps, where operators are listed
 _PROGRESS_STEPS = 256
 

@@ -154,7 +154,7 @@ def test_names_from_files_are_escaped(capsys, tmp_path):
         ([_MODEL, *_EQUAL, "--memory-fraction", "0"], "no share", "at most 1"),
         ([_MODEL, *_EQUAL, "--gemm-tflops", "nan"], "no rate", "TFLOP/s"),
         ([_MODEL, *_EQUAL, "--ep", "2", "--tp", "2"], "has no experts", "--ep"),
-        ([_MODEL, "--input-tokens", "9", "--output-tokens", "200001"], "200,001 tokens", "steps"),
+        ([_MODEL, "--input-tokens", "9", "--output-tokens", "131073"], "131,073 tokens", "steps"),
         (
             [_MODEL, "--batch", "900", "--input-tokens", "2000", "--output-tokens", "9"],
             "does not fit",
