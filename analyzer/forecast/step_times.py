@@ -11,7 +11,7 @@ Example: a decode step of 16 requests with weights of 28 GB on a memory that str
 17.5 ms, because every weight is read once whatever the batch is.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import ceil, exp, sqrt
 from typing import NamedTuple
@@ -77,6 +77,7 @@ class CallTime(NamedTuple):
     weights: float = 0.0
     cache: float = 0.0
     rows: float = 0.0
+    experts: float = 0.0
     transfer: float = 0.0
     floors: float = 0.0
 
@@ -84,44 +85,32 @@ class CallTime(NamedTuple):
 def time_step(step: Step, rates: ServingRates) -> StepTime:
     """Return the time of a step; pipeline stages follow each other, so their operators are all in `calls`."""
     times: dict[str, OperatorTime] = {}
-    launches = 0
-    total_us = tensor = weights = cache = rows = transfer = floors = 0.0
+    sums = [0.0] * len(CallTime._fields)
+    kernels_us, launches = 0.0, 0
     for call in step.calls:
         count = call.count
         part = time_call(call, rates)
         us = count * sum(part)
-        total_us += us
+        kernels_us += us
         launches += count
-        tensor += count * part[0]
-        weights += count * part[1]
-        cache += count * part[2]
-        rows += count * part[3]
-        transfer += count * part[4]
-        floors += count * part[5]
+        for place, value in enumerate(part):
+            if value:
+                sums[place] += count * value
         name, basis = _identify(call, rates)
         known = times.get(name)
         times[name] = OperatorTime(name, us if known is None else known.us + us, basis)
-    host = _time_host(step.phase, total_us, launches, rates)
-    parts = CallTime(tensor, weights, cache, rows, transfer, floors)
-    width = _compute_width(parts, host.us, total_us + host.us, rates)
-    return StepTime(total_us + host.us, (*times.values(), host), width)
+    host = _time_host(step.phase, kernels_us, launches, rates)
+    total_us = kernels_us + host.us
+    return StepTime(total_us, (*times.values(), host), _compute_width(sums, host.us, total_us, rates))
 
 
-def _compute_width(parts: CallTime, host_us: float, total_us: float, rates: ServingRates) -> float:
+def _compute_width(parts: Sequence[float], host_us: float, total_us: float, rates: ServingRates) -> float:
     """Return the width of the 80 % interval: the parts err independently, each by its spread."""
     if total_us <= 0:
         return 0.0
-    spreads = rates.spreads
-    errors = (
-        parts.tensor * spreads.tensor,
-        parts.weights * spreads.weights,
-        parts.cache * spreads.cache,
-        parts.rows * spreads.rows,
-        parts.transfer * spreads.transfer,
-        parts.floors * spreads.floors,
-        host_us * spreads.host,
-    )
-    return _INTERVAL_SIGMAS * sqrt(sum(error * error for error in errors)) / total_us
+    *spreads, host = rates.spreads
+    squares = sum((part * spread) ** 2 for part, spread in zip(parts, spreads, strict=True))
+    return _INTERVAL_SIGMAS * sqrt(squares + (host_us * host) ** 2) / total_us
 
 
 def spread_interval(time: float, width: float) -> tuple[float, float]:
@@ -309,4 +298,5 @@ def _time_moe(call: MoeCall, rates: ServingRates) -> CallTime:
     moved = rows * (2.0 * call.hidden + 3.0 * call.intermediate) * _ROW_BYTES
     bytes_all = touched * width * _weight_bytes(call.dtype) + moved
     byte_us = bytes_all / (rates.moe_weight_share * rates.bandwidth_gbps * _BYTES_PER_US)
-    return _join(tensor_us, byte_us, rates.sharpness, rates.moe_floor_us)
+    joined = _join(tensor_us, byte_us, rates.moe_sharpness, rates.moe_floor_us)
+    return CallTime(experts=sum(joined))
