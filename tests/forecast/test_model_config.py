@@ -25,7 +25,7 @@ _LLAMA = {
 def test_llama():
     config = read_model_config(_LLAMA)
     assert config == ModelConfig("LlamaForCausalLM", 4096, 32, 32, 8, 128, 14336, 128256)
-    assert (config.dense_layers, config.moe_layers, config.is_mla) == (32, 0, False)
+    assert (config.dense_layers, config.moe_layers) == (32, 0)
 
 
 def test_defaults_are_those_of_the_architecture():
