@@ -42,7 +42,7 @@ class RateFigure(Struct, frozen=True):
 
 
 class Spreads(NamedTuple):
-    """Standard deviations of the logarithm of what a time rests on: the parts of a `CallTime`, and the host."""
+    """Standard deviations of the logarithm, by what a time rests on: parts of a `CallTime`, then the host."""
 
     tensor: float
     weights: float

@@ -41,7 +41,8 @@ _ROWS_OF_STEP = 16  # products of more rows take other kernels, which stream a l
 # Scales beside narrow weights, bytes per element.
 _SCALE_BYTES = {DataType.FP8_BLOCK: 4.0 / 128**2, DataType.NVFP4: 1.0 / 16, DataType.INT4_WEIGHTS: 2.0 / 128}
 _ROW_BYTES = 2.0  # of an activation
-_CACHE_ENTRIES = 1 << 14
+_KEPT_CALLS = 1 << 14
+_KEPT_TIMERS = 64
 _INTERVAL_SIGMAS = 1.2816  # 80 % of a normal distribution lie within
 _DECODE_QUERIES = 8  # up to so many new tokens, a request streams its cache as a decode does
 
@@ -84,24 +85,63 @@ class CallTime(NamedTuple):
 
 def time_step(step: Step, rates: ServingRates) -> StepTime:
     """Return the time of a step; pipeline stages follow each other, so their operators are all in `calls`."""
-    times: dict[str, OperatorTime] = {}
-    sums = [0.0] * len(CallTime._fields)
-    kernels_us, launches = 0.0, 0
-    for call in step.calls:
-        count = call.count
-        part = time_call(call, rates)
-        us = count * sum(part)
-        kernels_us += us
-        launches += count
-        for place, value in enumerate(part):
-            if value:
-                sums[place] += count * value
-        name, basis = _identify(call, rates)
-        known = times.get(name)
-        times[name] = OperatorTime(name, us if known is None else known.us + us, basis)
-    host = _time_host(step.phase, kernels_us, launches, rates)
-    total_us = kernels_us + host.us
-    return StepTime(total_us, (*times.values(), host), _compute_width(sums, host.us, total_us, rates))
+    return _find_timer(rates).time(step)
+
+
+class _KeptCall(NamedTuple):
+    """All launches of a call that comes again in other steps."""
+
+    name: str
+    basis: Basis
+    us: float
+    parts: tuple[tuple[int, float], ...]  # place in a `CallTime` and us, where there are any
+
+
+class _StepTimer:
+    """Timer of the steps at one set of rates; keeps calls, because those of decode steps repeat."""
+
+    __slots__ = ("_kept", "_rates")
+
+    def __init__(self, rates: ServingRates) -> None:
+        self._rates = rates
+        self._kept: dict[OperatorCall, _KeptCall] = {}
+
+    def time(self, step: Step) -> StepTime:
+        times: dict[str, OperatorTime] = {}
+        sums = [0.0] * len(CallTime._fields)
+        kernels_us, launches = 0.0, 0
+        for call in step.calls:
+            launches += call.count
+            name, basis, us, parts = self._time_launches(call)
+            kernels_us += us
+            for place, part_us in parts:
+                sums[place] += part_us
+            known = times.get(name)
+            times[name] = OperatorTime(name, us if known is None else known.us + us, basis)
+        host = _time_host(step.phase, kernels_us, launches, self._rates)
+        total_us = kernels_us + host.us
+        width = _compute_width(sums, host.us, total_us, self._rates)
+        return StepTime(total_us, (*times.values(), host), width)
+
+    def _time_launches(self, call: OperatorCall) -> _KeptCall:
+        if isinstance(call, AttentionCall):  # its lengths differ in every step
+            return self._sum_launches(call)
+        kept = self._kept.get(call)
+        if kept is None:
+            if len(self._kept) >= _KEPT_CALLS:
+                self._kept.clear()
+            kept = self._kept[call] = self._sum_launches(call)
+        return kept
+
+    def _sum_launches(self, call: OperatorCall) -> _KeptCall:
+        parts = time_call(call, self._rates)
+        places = tuple((place, call.count * part) for place, part in enumerate(parts) if part)
+        return _KeptCall(*_identify(call, self._rates), call.count * sum(parts), places)
+
+
+@lru_cache(maxsize=_KEPT_TIMERS)
+def _find_timer(rates: ServingRates) -> _StepTimer:
+    return _StepTimer(rates)
 
 
 def _compute_width(parts: Sequence[float], host_us: float, total_us: float, rates: ServingRates) -> float:
@@ -154,13 +194,6 @@ def _time_host(phase: Phase, kernels_us: float, launches: int, rates: ServingRat
 
 def time_call(call: OperatorCall, rates: ServingRates) -> CallTime:
     """Return the time of one launch of a call."""
-    if isinstance(call, AttentionCall):  # lengths change with every step: nothing to keep
-        return _time_attention(call, rates)
-    return _time_constant_call(call, rates)
-
-
-@lru_cache(maxsize=_CACHE_ENTRIES)
-def _time_constant_call(call: OperatorCall, rates: ServingRates) -> CallTime:
     match call:
         case ProductCall():
             return time_product(call.m, ceil(call.n / call.n_shards), call.k, call.dtype, rates)
@@ -171,12 +204,12 @@ def _time_constant_call(call: OperatorCall, rates: ServingRates) -> CallTime:
             return _time_rows(_ROW_BYTES * 1.5 * call.rows * call.dim, rates)
         case ElementwiseCall():
             return _time_rows(call.bytes_moved, rates)
+        case AttentionCall():
+            return _time_attention(call, rates)
         case MoeCall():
             return _time_moe(call, rates)
         case CollectiveCall():
             return CallTime(transfer=compute_collective_us(call, rates))
-        case _:
-            raise AssertionError(call)
 
 
 def time_product(m: int, n: int, k: int, dtype: DataType, rates: ServingRates) -> CallTime:
