@@ -71,6 +71,7 @@ class MoeFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     tensor_share: HardwareParameter
     weight_share: HardwareParameter
+    sharpness: HardwareParameter  # as of products
     row_padding: HardwareParameter
     floor_us: HardwareParameter
 
@@ -114,6 +115,7 @@ class SpreadFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     weights: HardwareParameter
     cache: HardwareParameter
     rows: HardwareParameter
+    experts: HardwareParameter
     nvlink: HardwareParameter
     pcie: HardwareParameter
     floors: HardwareParameter

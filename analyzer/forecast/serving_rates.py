@@ -5,6 +5,7 @@ most important one.
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -40,13 +41,14 @@ class RateFigure(Struct, frozen=True):
     source: str
 
 
-class Spreads(Struct, frozen=True):
-    """Standard deviations of the logarithm of what a time rests on."""
+class Spreads(NamedTuple):
+    """Standard deviations of the logarithm, by what a time rests on: parts of a `CallTime`, then the host."""
 
     tensor: float
     weights: float
     cache: float
     rows: float
+    experts: float
     transfer: float
     floors: float
     host: float
@@ -81,6 +83,7 @@ class ServingRates(Struct, frozen=True):
     attention_floor_us: float
     moe_tensor_share: float
     moe_weight_share: float
+    moe_sharpness: float
     moe_row_padding: float
     moe_floor_us: float
     small_kernel_us: float
@@ -160,6 +163,7 @@ def compute_rates(
         attention_floor_us=attention.floor_us.value,
         moe_tensor_share=moe.tensor_share.value,
         moe_weight_share=moe.weight_share.value,
+        moe_sharpness=moe.sharpness.value,
         moe_row_padding=moe.row_padding.value,
         moe_floor_us=moe.floor_us.value,
         small_kernel_us=small.value,
@@ -213,6 +217,7 @@ def _find_spreads(
         weights=factor * spread.weights.value,
         cache=factor * spread.cache.value,
         rows=factor * spread.rows.value,
+        experts=spread.experts.value,
         transfer=(spread.nvlink if has_nvlink else spread.pcie).value,
         floors=factor * spread.floors.value,
         host=spread.host.value,
