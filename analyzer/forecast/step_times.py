@@ -260,8 +260,8 @@ def _time_attention(call: AttentionCall, rates: ServingRates) -> CallTime:
     tensor_us = 0.0
     if pairs:
         flops = 2.0 * (call.head_dim + (call.value_dim or call.head_dim)) * call.heads * pairs
-        share = rates.prefill_attention_share_fa3 if _is_fa3(call) else rates.prefill_attention_share
-        tensor_us = flops / (share * rates.tensor_tflops * _FLOPS_PER_US)
+        tensor_us = flops / (rates.prefill_attention_share * rates.tensor_tflops * _FLOPS_PER_US)
+        tensor_us += call.heads * pairs / rates.exponentials_per_us
     cache_us = _time_decode_attention(call, streamed, rates) if streamed else 0.0
     return CallTime(tensor=tensor_us, cache=cache_us, floors=rates.attention_floor_us)
 
