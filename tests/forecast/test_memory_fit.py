@@ -9,11 +9,13 @@ from analyzer.forecast.memory_fit import (
     check_memory,
     compute_batch_memory,
     compute_weight_bytes,
+    find_gpu_bytes,
     kv_bytes_per_token,
 )
 from analyzer.forecast.model_config import read_model_config
 from analyzer.forecast.operator_sequence import list_steps
 from analyzer.forecast.request_trace import Request
+from analyzer.hardware.gpu_database import load_gpu
 from analyzer.operators.names import DataType
 from analyzer.text.errors import UsageError
 
@@ -98,3 +100,20 @@ def test_experts_take_the_same_memory_however_they_are_divided():
         compute_weight_bytes(config, deploy(tp=4, expert_parallel=ways)) for ways in (1, 4)
     )
     assert by_columns == by_expert
+
+
+@pytest.mark.parametrize(
+    ("gpu", "reported"),  # totalGlobalMem of PipeWeave's hardware.csv
+    [
+        ("a100", 84987740160),
+        ("a40", 47622258688),
+        ("h20", 101997084672),
+        ("h200", 150121283584),
+        ("l20", 47810936832),
+        ("rtx-6000-ada", 50865307648),
+        ("rtx-a6000", 51033931776),
+        ("rtx-pro-6000", 101985026048),
+    ],
+)
+def test_memory_is_what_cuda_reports(gpu, reported):
+    assert find_gpu_bytes(load_gpu(gpu)) == pytest.approx(reported, rel=0.006)
