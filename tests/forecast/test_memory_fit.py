@@ -1,9 +1,12 @@
 """Memory of one GPU against parameter counts, and what is said where a run does not fit."""
 
+import csv
+
 import pytest
 from forecast_models import DEEPSEEK, DENSE, QWEN3_MOE, deploy
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paths import ROOT
 
 from analyzer.forecast.memory_fit import (
     check_memory,
@@ -14,11 +17,12 @@ from analyzer.forecast.memory_fit import (
 )
 from analyzer.forecast.model_config import read_model_config
 from analyzer.forecast.operator_sequence import list_steps
-from analyzer.forecast.request_trace import Request
+from analyzer.forecast.request_trace import Request, read_request_trace
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.operators.names import DataType
 from analyzer.text.errors import UsageError
 
+_DATA = ROOT.parent / "shared" / "data" / "pipeweave"
 LLAMA_70B = {
     **DENSE,
     "hidden_size": 8192,
@@ -117,3 +121,14 @@ def test_experts_take_the_same_memory_however_they_are_divided():
 )
 def test_memory_is_what_cuda_reports(gpu, reported):
     assert find_gpu_bytes(load_gpu(gpu)) == pytest.approx(reported, rel=0.006)
+
+
+@pytest.mark.skipif(not _DATA.is_dir(), reason="the runs are beside the repository alone")
+def test_runs_that_were_measured_fit():
+    with (_DATA / "end_to_end.csv").open(newline="") as table:
+        runs = list(csv.DictReader(table))
+    assert len(runs) == 16
+    for run in runs:
+        config = read_model_config(_DATA / "model_configs" / f"{run['model']}.json")
+        requests = read_request_trace(_DATA / "workloads" / f"{run['workload']}.csv").requests
+        assert check_memory(config, deploy(run["gpu"], int(run["tp"])), requests, run["model"]).fits
