@@ -80,7 +80,7 @@ class ServingRun(Struct, frozen=True):
 
 
 def locate_gap(share: float, counts: NDArray[np.int64]) -> float:
-    """Return the inter-token latency, seconds, below which a share of the gaps lies; within half a percent."""
+    """Return the inter-token latency in seconds that a share of the gaps is below, within half a percent."""
     total = int(counts.sum())
     if not total:
         return math.nan
