@@ -37,6 +37,7 @@ _COMMANDS = (
     "transfer",
     "calibrate",
     "learn",
+    "tune",
     "validate",
     "trace",
     "gpus",

@@ -53,18 +53,13 @@ class ModelConfig(Struct, frozen=True):
     shared_intermediate: int = 0  # of all shared experts together
     has_shared_gate: bool = False  # a gate scales the shared experts' output
     first_dense_layers: int = 0  # layers of a mixture model that have no experts
-    q_lora_rank: int = 0  # low-rank attention (MLA); 0: queries by one product
-    kv_lora_rank: int = 0  # 0: no MLA
+    q_lora_rank: int = 0  # of MLA's queries; 0: by one product
+    kv_lora_rank: int = 0  # of the latent keys and values (MLA); 0: each head has its own
     qk_nope_head_dim: int = 0
     qk_rope_head_dim: int = 0
     v_head_dim: int = 0
     max_positions: int = 0  # longest context; 0: not given
     notes: tuple[str, ...] = ()  # what was read otherwise than it is written
-
-    @property
-    def is_mla(self) -> bool:
-        """Whether attention has latent keys and values (multi-head latent attention)."""
-        return self.kv_lora_rank > 0
 
     @property
     def dense_layers(self) -> int:

@@ -42,6 +42,7 @@ class MemoryFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Shares of the datasheet's bandwidth by what is streamed."""
 
     kinds: tuple[str, ...]
+    prefixes: tuple[str, ...] = ()  # of names of GPUs; empty: all
     weight_share: HardwareParameter  # weights of products of up to 16 rows
     row_step: HardwareParameter  # factor on their time above 16 rows
     cache_share: HardwareParameter  # keys and values in decoding
@@ -49,10 +50,8 @@ class MemoryFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ProductFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Products: what is not hidden, and what each launch costs."""
+    """Products."""
 
-    overlap: HardwareParameter  # part of the shorter of tensor and byte time that adds to the longer
-    floor_us: HardwareParameter
     row_padding: HardwareParameter  # rows are computed in multiples of it
 
 
@@ -76,11 +75,26 @@ class MoeFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     floor_us: HardwareParameter
 
 
-class SmallKernelFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Floor of a small kernel in a CUDA graph."""
+class ArchitectureFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What differs by architecture."""
 
     archs: tuple[str, ...]  # empty: all others
-    floor_us: HardwareParameter
+    sharpness: HardwareParameter  # how well a product hides the shorter of tensor and byte time
+    product_us: HardwareParameter  # of a product, beyond its bytes or operations
+    small_kernel_us: HardwareParameter  # floor of a small kernel in a CUDA graph
+
+
+class TransferFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Transfers between GPUs of one node: shares of a direction of the link, and latencies."""
+
+    pair_share: HardwareParameter
+    group_share: HardwareParameter
+    multicast_share: HardwareParameter
+    small_pair_us: HardwareParameter
+    small_group_us: HardwareParameter
+    pcie_share: HardwareParameter
+    pcie_us: HardwareParameter
+    pcie_gpu_us: HardwareParameter
 
 
 class HostFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,6 +103,22 @@ class HostFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     decode_us: HardwareParameter  # per decode step, beyond the kernels
     prefill_us: HardwareParameter  # per prefill or mixed step
     launch_us: HardwareParameter  # per launch outside of a CUDA graph
+
+
+class SpreadFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Standard deviations of the logarithm, by what a time rests on."""
+
+    tensor_measured: HardwareParameter
+    tensor_calibrated: HardwareParameter
+    tensor_assumed: HardwareParameter
+    weights: HardwareParameter
+    cache: HardwareParameter
+    rows: HardwareParameter
+    nvlink: HardwareParameter
+    pcie: HardwareParameter
+    floors: HardwareParameter
+    host: HardwareParameter
+    untaught: HardwareParameter  # factor on all of them
 
 
 class ServingFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -103,8 +133,10 @@ class ServingFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     product: ProductFigures
     attention: AttentionFigures
     moe: MoeFigures
-    small_kernel: tuple[SmallKernelFigures, ...]
+    architecture: tuple[ArchitectureFigures, ...]
+    transfer: TransferFigures
     host: HostFigures
+    spread: SpreadFigures
 
 
 @cache
