@@ -2,15 +2,15 @@
 
     python bench/serving_speed.py [--requests 10000] [--exact-requests 200]
 
-The first table: simulated seconds for each second of one core, at several loads; about 1,000 output tokens per
-request. The second: durations by `BucketedClock` against those of the same steps with their own lengths, in percent.
-The third: the same loads simulated with either clock (`ExactClock` is the standard), relative differences of
-what a report shows. All three ask the shipped step times; the models' sizes are those of their published
-configurations.
+The first table: simulated seconds for each second of one core, at several loads; about 1,000 output tokens
+per request. The second: durations by `BucketedClock` against those of the same steps with their own lengths,
+in percent. The third: the same loads simulated with either clock (`ExactClock` is the standard), relative
+differences of what a report shows. All ask the shipped step times; the models' sizes are those of their
+published configurations.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -20,16 +20,16 @@ from tabulate import tabulate
 from analyzer.forecast.batch_schedulers import make_scheduler
 from analyzer.forecast.continuous_batching import ServingRun, simulate_serving
 from analyzer.forecast.deployment import Deployment, Framework
-from analyzer.forecast.engine_defaults import choose_limits
+from analyzer.forecast.engine_limits import GivenLimits, choose_limits
 from analyzer.forecast.engine_state import EngineLimits, EngineState, StepPlan
-from analyzer.forecast.memory_fit import compute_memory, find_gpu_bytes
+from analyzer.forecast.memory_fit import compute_memory
 from analyzer.forecast.model_config import ModelConfig, read_model_config
 from analyzer.forecast.operator_calls import Phase, Step
 from analyzer.forecast.operator_sequence import StepMaker
 from analyzer.forecast.serving_load import ArrivalProcess, ServingLoad, make_arrivals, make_load, scale_rate
 from analyzer.forecast.serving_rates import find_rates
 from analyzer.forecast.serving_statistics import compute_duration_s, compute_latencies
-from analyzer.forecast.step_clock import BucketedClock, ExactClock, StepClock
+from analyzer.forecast.step_clock import BucketedClock, ExactClock, StepClock, StepLengths, StepShape
 from analyzer.forecast.step_times import time_step
 from analyzer.hardware.gpu_database import load_gpu
 
@@ -94,8 +94,20 @@ def main() -> None:
         load = scale_rate(load, _EXACT_LOAD * _find_rate(case, load))
         errors += _compare_steps(case, load)
         differences.append(_compare_runs(case, load))
-    print(tabulate(errors, ("case", "phase", "steps", "mean |%|", "P90 |%|", "bias %"), floatfmt=".2f"), end="\n\n")
-    heads = ("case", "duration %", "TTFT p50 %", "p99 %", "TPOT p50 %", "p99 %", "end to end p50 %", "exact / wall")
+    print(
+        tabulate(errors, ("case", "phase", "steps", "mean |%|", "P90 |%|", "bias %"), floatfmt=".2f"),
+        end="\n\n",
+    )
+    heads = (
+        "case",
+        "duration %",
+        "TTFT p50 %",
+        "p99 %",
+        "TPOT p50 %",
+        "p99 %",
+        "end to end p50 %",
+        "exact / wall",
+    )
     print(tabulate(differences, heads, floatfmt=".2f"))
 
 
@@ -103,12 +115,12 @@ def _make_case(name: str, gpu: str, tensor_parallel: int, framework: Framework) 
     model = read_model_config(_CONFIGS[name])
     deployment = Deployment(load_gpu(gpu), tensor_parallel=tensor_parallel, framework=framework)
     memory = compute_memory(model, deployment, kv_tokens=1, step_tokens=8192, batch=256)
-    limits = choose_limits(framework, gpu, find_gpu_bytes(deployment.gpu), memory.kv_capacity_tokens)
+    limits = choose_limits(deployment, GivenLimits(), memory.kv_capacity_tokens)
     return _Case(f"{name}, {tensor_parallel} x {gpu}, {framework}", model, deployment, limits)
 
 
 def _draw_load(count: int) -> ServingLoad:
-    """Return requests of mixed lengths, one a second: prompts of 50 to 8,000 tokens, outputs of 1,000 on average."""
+    """Return requests of mixed lengths, one a second: prompts of 50 to 8,000 tokens, mean output 1,000."""
     random = np.random.default_rng(0)
     prompts = np.clip(random.lognormal(6.5, 1.0, count), 50, 8_000).astype(int)
     outputs = random.integers(200, 2 * _MEAN_OUTPUT - 200, count)
@@ -123,7 +135,8 @@ def _find_rate(case: _Case, load: ServingLoad) -> float:
 
 def _time_case(case: _Case, load: ServingLoad) -> list[Sequence[object]]:
     """Return a row for each load; the first has a clock that has seen no step."""
-    rate, rows = _find_rate(case, load), []
+    rate = _find_rate(case, load)
+    rows: list[Sequence[object]] = []
     clock, _ = case.make_clocks()
     for share in _LOADS:
         scaled, known = scale_rate(load, share * rate), clock.n_timed
@@ -172,7 +185,7 @@ class _PairedClock:
         self._time_step = bucketed.time_step
         self.last_s = 0.0
 
-    def time_step(self, shape, list_lengths):  # type: ignore[no-untyped-def]
+    def time_step(self, shape: StepShape, list_lengths: Callable[[], StepLengths]) -> float:
         """Return the rounded duration."""
         self.last_s = self._exact.time_step(shape, list_lengths)
         return self._time_step(shape, list_lengths)
