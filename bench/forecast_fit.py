@@ -27,6 +27,7 @@ from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_database import load_gpu
 
 GPU_KEYS = {"A100-80GB SXM": "a100-80gb-sxm", "A40": "a40", "H20": "h20", "L20": "l20"}
+_RATE_SIGMA = 0.03
 PREFILL_SIGMA, DECODE_SIGMA = 0.01, 0.025  # noise of the times: clocks wander by one percent between models
 
 
@@ -166,13 +167,18 @@ def forecast(run: Run, rates: ServingRates) -> Forecast:
     return Forecast(prefill, decode, prefill.total_us / 1e3, decode.total_us / 1e3, total_us / 1e3)
 
 
+def add_rate_knobs(runs: Sequence[Run], setting: Setting) -> Setting:
+    """Return a setting in which the rate of each GPU of the runs may move by a few percent too."""
+    gpus = sorted({run.gpu.key for run in runs})
+    rates = tuple(Knob(f"rate {gpu}", ("tensor_tflops",), _RATE_SIGMA, gpu=gpu) for gpu in gpus)
+    return Setting((*setting.knobs, *rates), setting.unmeasured, setting.fixed)
+
+
 def fit(runs: Sequence[Run], setting: Setting) -> dict[str, float]:
     """Return the factor of each knob: least squares of log times, and of logs of factors over their sigma."""
     gpus = sorted({run.gpu.key for run in runs})
-    knobs = [knob for knob in setting.knobs if any(knob.applies(load_gpu(gpu)) for gpu in gpus)]
-    rate_knobs = [Knob(f"rate {gpu}", ("tensor_tflops",), 0.03, gpu=gpu) for gpu in gpus]
-    every = (*knobs, *rate_knobs)
-    wide = Setting(every, setting.unmeasured, setting.fixed)
+    wide = add_rate_knobs(runs, setting)
+    every = [knob for knob in wide.knobs if any(knob.applies(load_gpu(gpu)) for gpu in gpus)]
     sigmas = np.array([knob.prior_sigma for knob in every])
 
     def measure(logs: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -81,6 +81,7 @@ class ServingRates(Struct, frozen=True):
     padded_rows_fa3: float
     padded_rows: float
     attention_floor_us: float
+    attention_tile_us: float  # of a request and KV head, all SMs at work
     moe_tensor_share: float
     moe_weight_share: float
     moe_sharpness: float
@@ -160,7 +161,8 @@ def compute_rates(
         decode_attention_share_fa3=attention.decode_share_fa3.value,
         padded_rows_fa3=attention.padded_rows_fa3.value,
         padded_rows=attention.padded_rows.value,
-        attention_floor_us=attention.floor_us.value,
+        attention_floor_us=architecture.attention_us.value,
+        attention_tile_us=architecture.tile_us.value / gpu.sm_count,
         moe_tensor_share=moe.tensor_share.value,
         moe_weight_share=moe.weight_share.value,
         moe_sharpness=moe.sharpness.value,
