@@ -91,6 +91,16 @@ class HostFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     launch_us: HardwareParameter  # per launch outside of a CUDA graph
 
 
+class AllReduceFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The frameworks' own all-reduce of small messages over NVLink, see `collective_times`."""
+
+    pair_latency_us: HardwareParameter  # of two GPUs, up to sm_89
+    group_latency_us: HardwareParameter  # of more
+    later_latency_scale: HardwareParameter  # factor on both from sm_90 on
+    own_share: HardwareParameter  # of NVLink's rate of one direction
+    own_spread: HardwareParameter  # half width of the interval, as a part of the time
+
+
 class ServingFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The file."""
 
@@ -105,6 +115,7 @@ class ServingFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     moe: MoeFigures
     small_kernel: tuple[SmallKernelFigures, ...]
     host: HostFigures
+    all_reduce: AllReduceFigures
 
 
 @cache
