@@ -20,11 +20,10 @@ def compute_collective_us(call: CollectiveCall, rates: ServingRates) -> float:
     factor = passes * (n - 1) / n if passes else 1.0
     moved = call.message_bytes * factor
     if rates.nvlink_gbps:
-        share = _find_nvlink_share(n, rates)
-        latency = 4.0 if n == 2 else 14.0
-        return latency + moved / (share * rates.nvlink_gbps * _BYTES_PER_US)
-    share = 0.35 if n <= 2 else 0.3
-    return 6.0 + 2.0 * n + moved / (share * rates.pcie_gbps * _BYTES_PER_US)
+        latency_us = rates.small_pair_us if n == 2 else rates.small_group_us
+        return latency_us + moved / (_find_nvlink_share(n, rates) * rates.nvlink_gbps * _BYTES_PER_US)
+    latency_us = rates.pcie_us + rates.pcie_gpu_us * n
+    return latency_us + moved / (rates.pcie_share * rates.pcie_gbps * _BYTES_PER_US)
 
 
 _PASSES = {
@@ -34,11 +33,10 @@ _PASSES = {
     CollectiveKind.ALL_TO_ALL: 1.0,
     CollectiveKind.SEND_RECV: 0.0,
 }
+_MULTICAST_GPUS = 8
 
 
 def _find_nvlink_share(n: int, rates: ServingRates) -> float:
     if n == 2:
-        return 0.65
-    if n < 8:
-        return 0.74
-    return 1.0 if rates.nvlink_gbps > 300.0 else 0.74
+        return rates.pair_share
+    return rates.multicast_share if n >= _MULTICAST_GPUS and rates.has_multicast else rates.group_share

@@ -49,9 +49,8 @@ class MemoryFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ProductFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Products: what is not hidden, and what each launch costs."""
+    """Products: what each launch costs."""
 
-    overlap: HardwareParameter  # part of the shorter of tensor and byte time that adds to the longer
     floor_us: HardwareParameter
     row_padding: HardwareParameter  # rows are computed in multiples of it
 
@@ -76,11 +75,25 @@ class MoeFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     floor_us: HardwareParameter
 
 
-class SmallKernelFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Floor of a small kernel in a CUDA graph."""
+class ArchitectureFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What differs by architecture."""
 
     archs: tuple[str, ...]  # empty: all others
-    floor_us: HardwareParameter
+    sharpness: HardwareParameter  # how well a product hides the shorter of tensor and byte time
+    small_kernel_us: HardwareParameter  # floor of a small kernel in a CUDA graph
+
+
+class TransferFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Transfers between GPUs of one node: shares of a direction of the link, and latencies."""
+
+    pair_share: HardwareParameter
+    group_share: HardwareParameter
+    multicast_share: HardwareParameter
+    small_pair_us: HardwareParameter
+    small_group_us: HardwareParameter
+    pcie_share: HardwareParameter
+    pcie_us: HardwareParameter
+    pcie_gpu_us: HardwareParameter
 
 
 class HostFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -113,7 +126,8 @@ class ServingFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     product: ProductFigures
     attention: AttentionFigures
     moe: MoeFigures
-    small_kernel: tuple[SmallKernelFigures, ...]
+    architecture: tuple[ArchitectureFigures, ...]
+    transfer: TransferFigures
     host: HostFigures
     all_reduce: AllReduceFigures
 

@@ -27,6 +27,7 @@ from analyzer.ir.scheduling import Basis, TensorRate
 from analyzer.operators.names import DataType
 from analyzer.text.errors import HardwareError
 
+_MULTICAST_ARCHS = ("sm_90", "sm_100", "sm_103")  # their switches add up messages of eight GPUs
 _MHZ_TFLOPS = 2e-6  # TF of one multiply-add per cycle at one MHz
 _SHARE_WITHOUT_POWER = 0.75  # of the peak, for a GPU whose file has no TDP
 _UNLIMITED = 0.9  # of the ceiling: a GPU at this rate has power to spare
@@ -60,7 +61,7 @@ class ServingRates(Struct, frozen=True):
     row_step: float
     cache_share: float
     row_share: float
-    product_overlap: float
+    sharpness: float
     product_floor_us: float
     product_row_padding: float
     prefill_attention_share: float
@@ -77,9 +78,19 @@ class ServingRates(Struct, frozen=True):
     decode_host_us: float
     prefill_host_us: float
     launch_us: float
+    pair_share: float
+    group_share: float
+    multicast_share: float
+    small_pair_us: float
+    small_group_us: float
+    pcie_share: float
+    pcie_us: float
+    pcie_gpu_us: float
+    has_multicast: bool
     nvlink_gbps: float  # of one direction; 0: none that joins all GPUs of a group
     pcie_gbps: float  # of one direction
     tensor_basis: Basis
+    cache_element_bytes: float = 2.0
     figures: tuple[RateFigure, ...] = ()
 
 
@@ -108,9 +119,10 @@ def compute_rates(
     table = figures or load_serving_figures()
     tensor = find_sustained_tflops(gpu, gemm_tflops=gemm_tflops, uses_measured=uses_measured, figures=table)
     memory = _find_memory(gpu, table)
-    small = next(
-        entry.floor_us for entry in table.small_kernel if not entry.archs or gpu.file.arch in entry.archs
+    architecture = next(
+        entry for entry in table.architecture if not entry.archs or gpu.file.arch in entry.archs
     )
+    small, transfer = architecture.small_kernel_us, table.transfer
     bandwidth = gpu.file.memory.bandwidth_gbps
     nvlink_gbps, pcie_gbps = _find_links(gpu)
     attention, product, moe, host = table.attention, table.product, table.moe, table.host
@@ -126,7 +138,7 @@ def compute_rates(
         row_step=memory.row_step.value,
         cache_share=memory.cache_share.value,
         row_share=memory.row_share.value,
-        product_overlap=product.overlap.value,
+        sharpness=architecture.sharpness.value,
         product_floor_us=product.floor_us.value,
         product_row_padding=product.row_padding.value,
         prefill_attention_share=attention.prefill_share.value,
@@ -143,6 +155,15 @@ def compute_rates(
         decode_host_us=host.decode_us.value,
         prefill_host_us=host.prefill_us.value,
         launch_us=host.launch_us.value,
+        pair_share=transfer.pair_share.value,
+        group_share=transfer.group_share.value,
+        multicast_share=transfer.multicast_share.value,
+        small_pair_us=transfer.small_pair_us.value,
+        small_group_us=transfer.small_group_us.value,
+        pcie_share=transfer.pcie_share.value,
+        pcie_us=transfer.pcie_us.value,
+        pcie_gpu_us=transfer.pcie_gpu_us.value,
+        has_multicast=gpu.file.arch in _MULTICAST_ARCHS,
         nvlink_gbps=nvlink_gbps,
         pcie_gbps=pcie_gbps,
         tensor_basis=tensor.basis,

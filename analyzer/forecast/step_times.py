@@ -3,7 +3,7 @@
 Kernels of a step run one after the other. Each takes the longer of its tensor time and its byte time, plus
 the part of the shorter that is not hidden, plus a floor; the framework's own time is added once per step.
 
-    product:    max(2 m n k / rate, bytes / stream) + overlap * min(...) + floor
+    product:    ((2 m n k / rate)^p + (bytes / stream)^p)^(1 / p) + floor
     decode:     KV bytes / stream, or the padded query rows of FlashAttention-3 on the tensor cores, + floor
     all-reduce: bytes * 2 (n - 1) / n / link + latency
 
@@ -40,7 +40,6 @@ _ROWS_OF_STEP = 16  # products of more rows take other kernels, which stream a l
 # Scales beside narrow weights, bytes per element.
 _SCALE_BYTES = {DataType.FP8_BLOCK: 4.0 / 128**2, DataType.NVFP4: 1.0 / 16, DataType.INT4_WEIGHTS: 2.0 / 128}
 _CACHE_ENTRIES = 1 << 14
-_CACHE_BYTES = 2.0  # of an element of the KV cache
 _DECODE_QUERIES = 8  # up to so many new tokens, a request streams its cache as a decode does
 
 
@@ -133,12 +132,13 @@ def time_product(m: int, n: int, k: int, dtype: DataType, rates: ServingRates) -
     weights = n * k * _weight_bytes(dtype) * step
     others = m * k * dtype.activation_bytes + m * n * dtype.output_bytes
     byte_us = (weights + others) / (rates.weight_share * rates.bandwidth_gbps * _BYTES_PER_US)
-    return _overlap(tensor_us, byte_us, rates) + rates.product_floor_us
+    return _join(tensor_us, byte_us, rates) + rates.product_floor_us
 
 
-def _overlap(tensor_us: float, byte_us: float, rates: ServingRates) -> float:
+def _join(tensor_us: float, byte_us: float, rates: ServingRates) -> float:
+    """Return the time of work on both: the longer, and what is not hidden of the shorter."""
     low, high = (tensor_us, byte_us) if tensor_us < byte_us else (byte_us, tensor_us)
-    return high + rates.product_overlap * low
+    return high * (1.0 + (low / high) ** rates.sharpness) ** (1.0 / rates.sharpness) if high else 0.0
 
 
 def _weight_bytes(dtype: DataType) -> float:
@@ -204,10 +204,11 @@ def _time_decode_attention(call: AttentionCall, keys: int, rates: ServingRates) 
     """
     value_dim = call.value_dim or call.head_dim
     is_latent = call.implementation.startswith("mla")
-    element_bytes = _find_cache_bytes(call)
     # of MLA the values are part of the keys, and all heads share them
     row = call.head_dim if is_latent else call.kv_heads * (call.head_dim + value_dim)
-    byte_us = keys * row * element_bytes / (rates.cache_share * rates.bandwidth_gbps * _BYTES_PER_US)
+    byte_us = (
+        keys * row * rates.cache_element_bytes / (rates.cache_share * rates.bandwidth_gbps * _BYTES_PER_US)
+    )
     groups = 1 if is_latent else call.kv_heads
     is_fa3 = _is_fa3(call)
     unit = rates.padded_rows_fa3 if is_fa3 else rates.padded_rows
@@ -215,10 +216,6 @@ def _time_decode_attention(call: AttentionCall, keys: int, rates: ServingRates) 
     flops = 2.0 * (call.head_dim + value_dim) * rows * keys
     tensor_us = flops / (rates.decode_attention_share_fa3 * rates.tensor_tflops * _FLOPS_PER_US)
     return max(byte_us, tensor_us)
-
-
-def _find_cache_bytes(call: AttentionCall) -> float:
-    return getattr(call, "kv_element_bytes", _CACHE_BYTES)
 
 
 def _time_moe(call: MoeCall, rates: ServingRates) -> float:
@@ -236,4 +233,4 @@ def _time_moe(call: MoeCall, rates: ServingRates) -> float:
     moved = rows * (2.0 * call.hidden * 2.0 + 3.0 * call.intermediate * 2.0)
     bytes_all = touched * width * _weight_bytes(call.dtype) + moved
     byte_us = bytes_all / (rates.moe_weight_share * rates.bandwidth_gbps * _BYTES_PER_US)
-    return _overlap(tensor_us, byte_us, rates) + rates.moe_floor_us
+    return _join(tensor_us, byte_us, rates) + rates.moe_floor_us
