@@ -28,7 +28,7 @@ from analyzer.hardware.gpu_database import load_gpu
 from analyzer.learning.corrections import fit_known, learn_weights, stack_rows
 from analyzer.learning.fit_reference import fit_parameters
 from analyzer.learning.splits import assign_folds
-from analyzer.models.operators.ours import predict, predict_with_weights
+from analyzer.models.operators.ours import predict_with_weights
 from analyzer.operators.batches import CollectiveBatch, Column
 from analyzer.operators.families.collective import FAMILY
 from analyzer.operators.hardware_figures import compute_hardware_features, read_operator_hardware
@@ -206,7 +206,8 @@ def make_page(data: Path) -> str:
         ]
     parts += [
         "## NCCL on systems that taught nothing\n",
-        "With the weights that ship, 512 bytes to 512 MiB, 2 to 8 GPUs, NCCL in CUDA graphs.\n",
+        "Learned on the rows above alone (what ships has these systems' rows as well); 512 bytes to 512 MiB, 2 to 8 "
+        "GPUs, NCCL in CUDA graphs.\n",
         _make_judging_table(data, reduces),
     ]
     return "\n".join(parts).rstrip() + "\n"
@@ -215,7 +216,7 @@ def make_page(data: Path) -> str:
 def _load(data: Path, operator: Operator) -> list[MeasuredBatch]:
     random = np.random.default_rng(COLLECTIVE_OPTIONS.seed)
     drawn = []
-    for batch in collectives.load_teaching(data, operator):
+    for batch in collectives.load_teaching(data, operator, with_judging=False):
         n_kept = min(len(batch), COLLECTIVE_OPTIONS.max_rows_per_gpu)
         drawn.append(batch.select(np.sort(random.choice(len(batch), n_kept, replace=False))))
     return drawn
@@ -271,9 +272,10 @@ def _format_group(group: Sequence[Judged]) -> tuple[str, ...]:
 
 def _make_judging_table(data: Path, teaching: Sequence[MeasuredBatch]) -> str:
     rows = []
+    weights = learn_weights(FAMILY, teaching, COLLECTIVE_OPTIONS, name="collective-all_reduce").weights
     for batch in collectives.load_nccl(data.parent / "facts", judging=True):
         forest_us = _predict_forests(teaching, [batch])[0]
-        found = predict(batch.batch, load_gpu(batch.gpu))
+        found = predict_with_weights(batch.batch, load_gpu(batch.gpu), FAMILY, weights)
         cells = []
         for predicted_us in (found.time_us, forest_us, _compute_link_us(batch)):
             errors = _compute_errors(predicted_us, batch)
@@ -284,7 +286,7 @@ def _make_judging_table(data: Path, teaching: Sequence[MeasuredBatch]) -> str:
 
 def judge(data: Path, operator: Operator, console: Console) -> None:
     """Print errors with sizes left out, with each GPU left out, and on NCCL's judging systems."""
-    teaching = collectives.load_teaching(data, operator)
+    teaching = collectives.load_teaching(data, operator, with_judging=False)
     learned = learn_weights(FAMILY, teaching, COLLECTIVE_OPTIONS, name=f"collective-{operator}")
     console.print(f"{operator}: sizes (half octaves) or a GPU left out", style="bold")
     console.print(format_learned(learned), markup=False)
