@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from analyzer.forecast.data_types import check_multiplies
 from analyzer.forecast.deployment import Deployment
 from analyzer.forecast.model_config import ModelConfig
 from analyzer.forecast.operator_sequence import find_local_kv_heads
@@ -47,11 +48,6 @@ class MemoryFit(Struct, frozen=True):
     def fits(self) -> bool:
         """Whether the whole run does."""
         return self.kv_capacity_tokens >= self.kv_tokens
-
-    @property
-    def holds_weights(self) -> bool:
-        """Whether the weights fit, with any activations and tokens at all."""
-        return self.kv_capacity_tokens > 0
 
 
 def find_gpu_bytes(gpu: Gpu) -> int:
@@ -195,43 +191,52 @@ def check_memory(
     fit = compute_batch_memory(config, deployment, requests)
     if fit.fits:
         return fit
-    n_gpus = deployment.tensor_parallel * deployment.pipeline_parallel
-    where = f"{n_gpus} {deployment.gpu.name}"
-    if fit.holds_weights:
+    where = f"{deployment.tensor_parallel * deployment.pipeline_parallel} {deployment.gpu.name}"
+    shortest = min(requests, key=lambda request: request.prefill_tokens + request.output_tokens)
+    if _fits(config, deployment, (shortest,)):
         message = (
-            f"the batch does not fit on {where}: its {len(requests):,} requests keep {fit.kv_tokens:,} "
-            f"tokens, and {fit.kv_capacity_tokens:,} have room beside {_format_gib(fit.weight_bytes)} of "
-            "weights"
+            f"the batch does not fit on {where}: per GPU {_format_gib(fit.weight_bytes)} of weights, "
+            f"{_format_gib(fit.kv_bytes)} of KV cache for {fit.kv_tokens:,} tokens and about "
+            f"{_format_gib(fit.activation_bytes)} of activations, of {_format_gib(fit.gpu_bytes)}"
         )
     else:
         message = (
-            f"{model_name} does not fit on {where}: {_format_gib(fit.weight_bytes)} of weights and "
-            f"{_format_gib(fit.activation_bytes)} of activations per GPU, of {_format_gib(fit.gpu_bytes)}"
+            f"{model_name} does not fit on {where}: {_format_gib(fit.weight_bytes)} of weights per GPU, "
+            f"of {_format_gib(fit.gpu_bytes)}"
         )
-    raise UsageError(message, hint="; ".join(_list_remedies(config, deployment, requests, fit)))
+    raise UsageError(message, hint=_describe_remedies(config, deployment, requests))
 
 
 def _format_gib(n_bytes: float) -> str:
     return f"{n_bytes / _GIB:,.1f} GiB"
 
 
-def _list_remedies(
-    config: ModelConfig, deployment: Deployment, requests: Sequence[Request], fit: MemoryFit
-) -> list[str]:
-    """Return what would make a run fit, each as one clause; at least one."""
+def _describe_remedies(config: ModelConfig, deployment: Deployment, requests: Sequence[Request]) -> str:
+    """Return what would make a run fit."""
     remedies = []
-    if fit.holds_weights and len(requests) > 1:
-        share = fit.kv_capacity_tokens / fit.kv_tokens
-        if int(len(requests) * share) >= 1:
-            remedies.append(f"about {int(len(requests) * share):,} such requests fit at a time")
     layout = _find_smallest_layout(config, deployment, requests)
     if layout is not None:
-        remedies.append(f"it fits with {layout}")
-    remedies += _list_narrower_types(config, deployment, requests)
+        remedies.append(f"with {layout}")
+    narrower = _find_narrower_types(config, deployment, requests)
+    if narrower is not None:
+        remedies.append(f"with {narrower}")
     larger = _find_larger_gpus(config, deployment, requests)
     if larger:
-        remedies.append(f"it fits on as many {', '.join(larger)}")
-    return remedies or ["shorten the requests, or choose a smaller model"]
+        remedies.append(f"on as many {' or '.join(larger)}")
+    text = f"it fits {', '.join(remedies)}" if remedies else ""
+    n_fitting = _count_fitting(config, deployment, requests)
+    if n_fitting:
+        text += f"{'; ' if text else ''}the first {n_fitting:,} of {len(requests):,} requests fit"
+    return text or "shorten the requests, or choose a smaller model"
+
+
+def _count_fitting(config: ModelConfig, deployment: Deployment, requests: Sequence[Request]) -> int:
+    """Return how many of the first requests fit, by bisection."""
+    low, high = 0, len(requests)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _fits(config, deployment, requests[:middle]) else (low, middle)
+    return low
 
 
 def _find_smallest_layout(
@@ -261,41 +266,43 @@ def _fits(config: ModelConfig, deployment: Deployment, requests: Sequence[Reques
     """Return whether a deployment can be made and holds a run."""
     try:
         check_layout(config, deployment)
+        check_multiplies(deployment.gpu, deployment.dtype)
         return compute_batch_memory(config, deployment, requests).fits
     except UsageError:
         return False
 
 
-def _list_narrower_types(
+def _find_narrower_types(
     config: ModelConfig, deployment: Deployment, requests: Sequence[Request]
-) -> list[str]:
-    """Return the options of narrower types that make a run fit, the mildest alone."""
-    dtype, kv_dtype = deployment.dtype, deployment.kv_dtype
-    options = [("--kv-dtype fp8", dtype, DataType.FP8)]
-    if dtype.weight_bytes > 1:
-        options += [
-            ("--dtype fp8", DataType.FP8, kv_dtype),
-            ("--dtype fp8 --kv-dtype fp8", DataType.FP8, DataType.FP8),
-        ]
-    for text, weights, keys in options:
-        if _fits(config, replace(deployment, dtype=weights, kv_dtype=keys), requests):
-            return [f"it fits with {text}"]
-    return []
+) -> str | None:
+    """Return the options of narrower types that make a run fit, the mildest of them; None if none do."""
+    own, kv_dtype = deployment.dtype, deployment.kv_dtype
+    options = [("--kv-dtype fp8", own, DataType.FP8)]
+    for dtype in (DataType.FP8, DataType.INT8_WEIGHTS, DataType.INT4_WEIGHTS):
+        if dtype.weight_bytes < own.weight_bytes:
+            options += [
+                (f"--dtype {dtype}", dtype, kv_dtype),
+                (f"--dtype {dtype} --kv-dtype fp8", dtype, DataType.FP8),
+            ]
+    return next(
+        (
+            text
+            for text, weights, keys in options
+            if _fits(config, replace(deployment, dtype=weights, kv_dtype=keys), requests)
+        ),
+        None,
+    )
 
 
 def _find_larger_gpus(config: ModelConfig, deployment: Deployment, requests: Sequence[Request]) -> list[str]:
-    """Return the names of GPUs of the least larger memories that hold a run."""
+    """Return the names of GPUs of the least larger memories that hold a run, one for each size."""
     own = find_gpu_bytes(deployment.gpu)
-    larger = [
-        (gpu.file.memory.size_gb.value, gpu.key, gpu)
-        for gpu in load_all_gpus()
-        if gpu.file.memory.size_gb is not None
-        and gpu.file.vendor == deployment.gpu.file.vendor
-        and gpu.file.memory.size_gb.value * _GIB > own
-    ]
-    names = (
-        key
-        for _, key, gpu in sorted(larger, key=lambda item: item[:2])
-        if _fits(config, replace(deployment, gpu=gpu), requests)
-    )
-    return [name for name, _ in zip(names, range(_MAX_SUGGESTED_GPUS), strict=False)]
+    names: dict[float, str] = {}
+    for gpu in load_all_gpus():
+        size = gpu.file.memory.size_gb
+        is_larger = size is not None and size.value * _GIB > own
+        if size is None or not is_larger or gpu.file.vendor != deployment.gpu.file.vendor:
+            continue
+        if size.value not in names and _fits(config, replace(deployment, gpu=gpu), requests):
+            names[size.value] = gpu.key
+    return [names[size] for size in sorted(names)[:_MAX_SUGGESTED_GPUS]]

@@ -17,11 +17,13 @@ from analyzer.forecast.operator_listing import list_operators
 from analyzer.forecast.operator_sequence import list_steps
 from analyzer.forecast.parallel_layout import check_layout
 from analyzer.forecast.request_trace import Request, RequestTrace, read_request_trace
+from analyzer.forecast.serving_figures import load_serving_figures
 from analyzer.forecast.serving_rates import ServingRates, find_rates
 from analyzer.forecast.step_times import StepTime, time_step
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.operators.names import DataType
 from analyzer.report.forecast_schema import (
+    ForecastFigureEntry,
     ForecastMemoryEntry,
     ForecastOperatorEntry,
     ForecastReport,
@@ -89,6 +91,8 @@ def forecast_model(
 
 def make_deployment(model: ModelConfig, options: ForecastOptions) -> Deployment:
     """Return the deployment that options describe. Raises UsageError, HardwareError."""
+    if "," in options.gpu:
+        raise UsageError(f"--gpu {options.gpu[:60]}: one GPU at a time", hint="name one, such as h100")
     gpu = load_gpu(options.gpu)
     dtype = parse_data_type("--dtype", options.dtype, SERVING_TYPES) if options.dtype else model.dtype
     check_multiplies(gpu, dtype)
@@ -247,6 +251,7 @@ def _make_report(
         steps=tuple(run.entries),
         operators=_make_operator_entries(run, decode, total_ms),
         memory=_make_memory_entry(memory),
+        figures=_make_figure_entries(deployment, rates),
         assumptions=_list_assumptions(model, deployment, trace),
         warnings=warnings,
     )
@@ -267,6 +272,21 @@ def _make_operator_entries(
         )
         for name, sums in run.operators.items()
     }
+
+
+def _make_figure_entries(deployment: Deployment, rates: ServingRates) -> tuple[ForecastFigureEntry, ...]:
+    """Return the figures that times rest on, with their sources in full where files have them by id."""
+    sources = {**load_serving_figures().sources, **deployment.gpu.file.sources}
+    return tuple(
+        ForecastFigureEntry(
+            name=figure.name,
+            value=figure.value,
+            unit=figure.unit,
+            basis=figure.basis.value,
+            source=sources.get(figure.source, figure.source),
+        )
+        for figure in rates.figures
+    )
 
 
 def _make_memory_entry(memory: MemoryFit) -> ForecastMemoryEntry:
@@ -291,6 +311,8 @@ def _list_assumptions(model: ModelConfig, deployment: Deployment, trace: Request
         )
     if model.experts:
         found.append("routing is balanced: every expert gets as many tokens")
+    if deployment.gpu.file.vendor.lower() != "nvidia":
+        found.append("kernels reach the shares of this GPU's peaks that NVIDIA's reach of theirs")
     if trace.output_column != "output_tokens":
         found.append(f"tokens to generate are those of column {trace.output_column}")
     return (*found, *model.notes)

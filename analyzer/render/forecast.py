@@ -6,11 +6,12 @@ from rich.console import Console
 from rich.text import Text
 
 from analyzer.render.number_format import format_bytes, format_percent
-from analyzer.render.tables import Column, ColumnFit, Row, make_table
-from analyzer.report.forecast_schema import ForecastMemoryEntry, ForecastReport
+from analyzer.render.tables import Column, ColumnFit, Row, make_table, shorten_middle
+from analyzer.report.forecast_schema import ForecastFigureEntry, ForecastMemoryEntry, ForecastReport
 
 _MAX_SHOWN_OPERATORS = 12
 _BAR_CELLS = 50
+_MAX_SOURCE_CELLS = 80
 _SECOND_MS = 1e3
 
 
@@ -18,11 +19,16 @@ def print_forecast(report: ForecastReport, console: Console) -> None:
     """Print times, breakdown, memory, warnings and assumptions."""
     console.print(Text(_describe_run(report), style="bold"), soft_wrap=True)
     console.print(make_table(_TIME_COLUMNS, _make_time_rows(report)))
+    if report.output_tokens_per_s is not None and report.requests_per_s is not None:
+        tokens, requests = map(_format_rate, (report.output_tokens_per_s, report.requests_per_s))
+        console.print(Text(f"throughput {tokens} output tokens/s, {requests} requests/s"), soft_wrap=True)
     console.print(make_table(_OPERATOR_COLUMNS, _make_operator_rows(report)))
     for line in _make_memory_lines(report.memory):
         console.print(Text(line), soft_wrap=True)
     for warning in report.warnings:
         console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
+    for figure in report.figures:
+        console.print(Text(f"  {_describe_figure(figure)}"), soft_wrap=True)
     for assumption in report.assumptions:
         console.print(Text(f"  - {assumption}"), soft_wrap=True)
 
@@ -83,14 +89,6 @@ def _make_time_rows(report: ForecastReport) -> list[Row]:
             _format_interval(report.total_ms_low, report.total_ms_high),
         )
     )
-    if report.output_tokens_per_s is not None and report.requests_per_s is not None:
-        rows.append(
-            (
-                "throughput",
-                f"{_format_rate(report.output_tokens_per_s)} tokens/s",
-                f"{_format_rate(report.requests_per_s)} requests/s",
-            )
-        )
     return rows
 
 
@@ -98,13 +96,14 @@ def _make_operator_rows(report: ForecastReport) -> list[Row]:
     """Return the operators by their part of the run, the smallest ones as one row."""
     decode_ms = report.decode_ms or 0.0
     ordered = sorted(report.operators.items(), key=lambda item: (-item[1].total_ms, item[0]))
+    n_shown = len(ordered) if len(ordered) == _MAX_SHOWN_OPERATORS + 1 else _MAX_SHOWN_OPERATORS
     rows = [
         _make_operator_row(
             name, (entry.prefill_ms, entry.decode_ms, entry.share), report.prefill_ms, decode_ms, entry.basis
         )
-        for name, entry in ordered[:_MAX_SHOWN_OPERATORS]
+        for name, entry in ordered[:n_shown]
     ]
-    rest = [entry for _, entry in ordered[_MAX_SHOWN_OPERATORS:]]
+    rest = [entry for _, entry in ordered[n_shown:]]
     if rest:
         sums = (
             sum(entry.prefill_ms for entry in rest),
@@ -140,6 +139,12 @@ def _make_memory_lines(memory: ForecastMemoryEntry) -> Sequence[str]:
         f"a activations about {format_bytes(memory.activation_bytes)}; "
         f"room for {memory.kv_capacity_tokens:,} tokens of {format_bytes(memory.kv_bytes_per_token)}",
     )
+
+
+def _describe_figure(figure: ForecastFigureEntry) -> str:
+    """Return `246 TF sustained rate of 16-bit products (measured: ...)`."""
+    value = f"{_format_rate(figure.value)} {figure.unit}".rstrip()
+    return f"{value} {figure.name} ({figure.basis}: {shorten_middle(figure.source, _MAX_SOURCE_CELLS)})"
 
 
 def _format_interval(low_ms: float | None, high_ms: float | None) -> str:
