@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import replace
 from operator_data import (
     aiconfigurator_attention,
     aiconfigurator_gemm,
@@ -115,7 +114,7 @@ _FP32 = LearningOptions(
 _FEW_TREES = LearningOptions(
     n_trees=80, tree_depth=4, min_leaf_rows=8, transfer_trees=60, transfer_depth=3, n_perceptrons=0
 )
-# forty randomized trees (a random forest's kin) beat 150 boosted ones where a GPU's number of GPUs is held out
+# forty randomized trees (a kind of random forest) beat 150 boosted ones where one number of GPUs is left out
 # (median 4.5 against 6.9 %) and where a band of sizes is (docs/collectives.md)
 COLLECTIVE_OPTIONS = LearningOptions(
     tree_kind="extra",

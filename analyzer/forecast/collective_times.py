@@ -1,8 +1,8 @@
 """Times of transfers between the GPUs of one node, as serving frameworks make them.
 
-Two makers. Up to some megabytes, where NVLink joins all GPUs of the group, an all-reduce is the framework's own
-kernel: every GPU reads its peers' memory (one shot: all of it; two shots: its part, then the others' sums), so
-it costs a few barriers and no protocol. All else is NCCL: its time is the learned model of
+Two makers. Up to some megabytes, where NVLink joins all GPUs of the group, an all-reduce is the framework's
+own kernel: every GPU reads its peers' memory (one shot: all of it; two shots: its part, then the others'
+sums), so it costs a few barriers and no protocol. All else is NCCL: its time is the learned model of
 `operators/families/collective.py` (a reference of latency, wire and ramp, times a forest of trees over bytes,
 GPUs and link), read off once per group at sizes a quarter octave apart and interpolated in the logarithms.
 
@@ -20,37 +20,34 @@ Not modelled: several nodes, GPUs of one node behind different sockets, transfer
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
 from functools import lru_cache
 from math import exp, log
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 
 from analyzer.forecast.deployment import Framework
 from analyzer.forecast.operator_calls import CollectiveCall, CollectiveKind
-from analyzer.forecast.serving_figures import AllReduceFigures, load_serving_figures
+from analyzer.forecast.serving_figures import TransferFigures, load_serving_figures
 from analyzer.hardware.gpu import Gpu
 from analyzer.ir.scheduling import Basis
 from analyzer.models.learned.correction import LearnedWeights, Situation
 from analyzer.models.operators.ours import apply_correction, find_weights
-from analyzer.operators.batches import CollectiveBatch
+from analyzer.operators.batches import CollectiveBatch, Column
 from analyzer.operators.families.collective import FAMILY
 from analyzer.operators.hardware_figures import OperatorHardware, read_operator_hardware
 from analyzer.operators.names import DataType, Operator
 
 _BYTES_PER_US = 1e3  # of one GB/s
-_MIB = 1 << 20
 _OCTAVES = (9.0, 33.0)  # of bytes: 512 to 8 GiB; beyond, the time is proportional to bytes
 _STEPS_PER_OCTAVE = 4
 _CACHE_ENTRIES = 1 << 14
 
-# Largest message of the frameworks' own all-reduce: vLLM's and SGLang's default, and where vLLM's symmetric
-# memory takes over on Hopper and Blackwell (vllm/distributed/device_communicators/all_reduce_utils.py), which
-# adds in the switch and is timed as the own kernel's two shots up to the limit of its table.
-_OWN_KERNEL_BYTES = 8 * _MIB
-_SYMMETRIC_BYTES = {(9, 2): 64, (9, 4): 32, (9, 6): 64, (9, 8): 64, (10, 4): 32, (10, 6): 128, (10, 8): 128}
+# Largest message of the frameworks' own all-reduce (default of vLLM's and SGLang's custom_all_reduce.py).
+# Beyond it vLLM may add in the switch, through symmetric memory, at about NCCL's rates.
+_OWN_KERNEL_BYTES = 8 << 20
 _OWN_KERNEL_GPUS = (2, 4, 6, 8)
 # One shot up to these sizes (csrc/custom_all_reduce.cuh of vLLM, which SGLang shares); two GPUs always.
 _ONE_SHOT_BYTES = {4: 512 << 10, 6: 256 << 10, 8: 256 << 10}
@@ -125,27 +122,24 @@ def time_transfer(kind: CollectiveKind, message_bytes: int, gpus: int, link: Gro
 def _is_own_kernel(message_bytes: int, gpus: int, link: GroupLink) -> bool:
     if gpus not in _OWN_KERNEL_GPUS or not link.is_linked(gpus):
         return False
-    limit = _OWN_KERNEL_BYTES
-    if link.framework is Framework.VLLM and link.joins_all:
-        limit = max(limit, _MIB * _SYMMETRIC_BYTES.get((link.hardware.major, gpus), 0))
-    return message_bytes <= limit
+    return message_bytes <= _OWN_KERNEL_BYTES
 
 
 def _time_own_kernel(message_bytes: int, gpus: int, link: GroupLink) -> CollectiveTime:
-    figures = load_serving_figures().all_reduce
+    figures = load_serving_figures().transfer
     is_one_shot = gpus == 2 or message_bytes < _ONE_SHOT_BYTES[gpus]
     read = message_bytes * (gpus - 1) * (1.0 if is_one_shot else 2.0 / gpus)
-    rate = figures.own_share.value * link.hardware.nvlink_gbps * _BYTES_PER_US
+    rate = figures.small_share.value * link.hardware.nvlink_gbps * _BYTES_PER_US
     us = _find_latency_us(gpus, link.hardware, figures) + read / rate
-    spread = figures.own_spread.value
+    spread = figures.small_spread.value
     shots = "one shot" if is_one_shot else "two shots"
     source = f"{link.framework.value}'s own all-reduce, {shots}"
     return CollectiveTime(us, us / (1.0 + spread), us * (1.0 + spread), Basis.CALIBRATED, source)
 
 
-def _find_latency_us(gpus: int, hardware: OperatorHardware, figures: AllReduceFigures) -> float:
+def _find_latency_us(gpus: int, hardware: OperatorHardware, figures: TransferFigures) -> float:
     scale = figures.later_latency_scale.value if hardware.major >= 9 else 1.0
-    return scale * (figures.pair_latency_us if gpus == 2 else figures.group_latency_us).value
+    return scale * (figures.small_pair_us if gpus == 2 else figures.small_group_us).value
 
 
 # Of the part of an all-reduce's time that grows with bytes or hops, what one pass takes. Measured over NCCL's
@@ -214,6 +208,8 @@ def _make_table(operator: Operator, gpus: int, link: GroupLink) -> _Table:
         found = apply_correction(weights, hardware.key, hardware, terms.total_us, features)
         us, low_us, high_us = found.time_us, found.low_us, found.high_us
         basis, origin = _find_basis(weights, hardware, operator)
+    if not link.is_linked(gpus) and basis is Basis.ASSUMED:
+        low_us, high_us = _widen(us, low_us, high_us)
     way = "NVLink" if link.is_linked(gpus) else "PCIe"
     # a forest has steps: a time that falls as bytes grow is noise
     return _Table(
@@ -221,29 +217,27 @@ def _make_table(operator: Operator, gpus: int, link: GroupLink) -> _Table:
         log_us=_to_logs(np.maximum.accumulate(us)),
         log_low=_to_logs(low_us / us),
         log_high=_to_logs(high_us / us),
-        launch_us=_find_launch_share(terms.find_term("latency")[0], parameters["launch_us"]) * float(us[0]),
+        launch_us=float(us[0] * parameters["launch_us"] / terms.find_term("latency")[0]),
         basis=basis,
         source=f"NCCL over {way}, {origin}",
     )
 
 
-def _to_logs(values: Sequence[float]) -> tuple[float, ...]:
+def _widen(us: Column, low_us: Column, high_us: Column) -> tuple[Column, Column]:
+    """Return an interval at least as wide as hosts differ in what PCIe carries."""
+    factor = 1.0 + load_serving_figures().transfer.pcie_spread.value
+    return np.minimum(low_us, us / factor), np.maximum(high_us, us * factor)
+
+
+def _to_logs(values: Column) -> tuple[float, ...]:
     return tuple(np.log(values).tolist())
 
 
-def _find_launch_share(latency_us: float, launch_us: float) -> float:
-    return launch_us / latency_us
-
-
 def _hide_nvlink(hardware: OperatorHardware) -> OperatorHardware:
-    from msgspec.structs import replace
-
-    return replace(hardware, nvlink_gbps=0.0)
+    return msgspec.structs.replace(hardware, nvlink_gbps=0.0)
 
 
-def _find_basis(
-    weights: LearnedWeights, hardware: OperatorHardware, operator: Operator
-) -> tuple[Basis, str]:
+def _find_basis(weights: LearnedWeights, hardware: OperatorHardware, operator: Operator) -> tuple[Basis, str]:
     """Return the origin of NCCL's times: rows of this GPU, or of others."""
     if weights.find_situation(hardware.key, hardware.architecture) is Situation.KNOWN:
         return Basis.CALIBRATED, f"learned on {operator.value} of this GPU"

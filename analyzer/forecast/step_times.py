@@ -5,7 +5,7 @@ the part of the shorter that is not hidden, plus a floor; the framework's own ti
 
     product:    ((2 m n k / rate)^p + (bytes / stream)^p)^(1 / p) + floor
     decode:     KV bytes / stream, or the padded query rows of FlashAttention-3 on the tensor cores, + floor
-    all-reduce: bytes * 2 (n - 1) / n / link + latency
+    transfers:  see `collective_times`
 
 Example: a decode step of 16 requests with weights of 28 GB on a memory that streams 1600 GB/s takes at least
 17.5 ms, because every weight is read once whatever the batch is.
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from analyzer.forecast.group_transfers import compute_collective_us
+from analyzer.forecast.collective_times import time_transfer
 from analyzer.forecast.operator_calls import (
     ActivationCall,
     AttentionCall,
@@ -87,7 +87,8 @@ def _identify(call: OperatorCall, rates: ServingRates) -> tuple[str, Basis]:
         case MoeCall():
             return "moe", Basis.CALIBRATED
         case CollectiveCall():
-            return call.kind.value, Basis.CALIBRATED
+            found = time_transfer(call.kind, call.message_bytes, call.gpus, rates.link)
+            return call.kind.value, found.basis
 
 
 def _time_host(phase: Phase, kernels_us: float, launches: int, rates: ServingRates) -> OperatorTime:
@@ -119,7 +120,7 @@ def _time_constant_call(call: OperatorCall, rates: ServingRates) -> float:
         case MoeCall():
             return _time_moe(call, rates)
         case CollectiveCall():
-            return compute_collective_us(call, rates)
+            return time_transfer(call.kind, call.message_bytes, call.gpus, rates.link).us
         case _:
             raise AssertionError(call)
 
