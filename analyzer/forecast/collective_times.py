@@ -30,7 +30,7 @@ from msgspec import Struct
 
 from analyzer.forecast.deployment import Framework
 from analyzer.forecast.operator_calls import CollectiveCall, CollectiveKind
-from analyzer.forecast.serving_figures import TransferFigures, load_serving_figures
+from analyzer.forecast.serving_figures import ServingFigures, load_serving_figures
 from analyzer.hardware.gpu import Gpu
 from analyzer.ir.scheduling import Basis
 from analyzer.models.learned.correction import LearnedWeights, Situation
@@ -41,6 +41,7 @@ from analyzer.operators.hardware_figures import OperatorHardware, read_operator_
 from analyzer.operators.names import DataType, Operator
 
 _BYTES_PER_US = 1e3  # of one GB/s
+_LATER_MAJOR = 9  # compute capability from which latencies are shorter
 _OCTAVES = (9.0, 33.0)  # of bytes: 512 to 8 GiB; beyond, the time is proportional to bytes
 _STEPS_PER_OCTAVE = 4
 _CACHE_ENTRIES = 1 << 14
@@ -54,12 +55,16 @@ _ONE_SHOT_BYTES = {4: 512 << 10, 6: 256 << 10, 8: 256 << 10}
 
 
 class GroupLink(Struct, frozen=True):
-    """What joins the GPUs of a group: the GPU's figures, and whether NVLink joins all or a pair."""
+    """What joins the GPUs of a group, and what their transfers cost beside NCCL's learned times."""
 
     hardware: OperatorHardware
     framework: Framework
-    joins_all: bool  # a switch, or links between all
-    joins_pair: bool
+    joins_all: bool  # NVLink through a switch, or links between all
+    joins_pair: bool  # NVLink bridges
+    small_pair_us: float  # latency of the framework's own all-reduce, two GPUs
+    small_group_us: float  # more GPUs
+    small_share: float  # of NVLink's rate of one direction
+    large_scale: float = 1.0  # factor on NCCL's times
 
     def is_linked(self, gpus: int) -> bool:
         """Return whether NVLink joins so many GPUs."""
@@ -93,14 +98,28 @@ def time_collective(
 
 
 def find_group_link(
-    gpu: Gpu, framework: Framework = Framework.SGLANG, *, has_bridge: bool = False
+    gpu: Gpu,
+    framework: Framework = Framework.SGLANG,
+    *,
+    has_bridge: bool = False,
+    figures: ServingFigures | None = None,
 ) -> GroupLink:
-    """Return what joins GPUs of this kind: a switch on boards with stacked memory that are no PCIe cards."""
+    """Return what joins GPUs of this kind: a switch on boards with stacked memory that are no PCIe cards.
+
+    figures: other figures than those shipped.
+    """
+    transfer = (figures or load_serving_figures()).transfer
     hardware = read_operator_hardware(gpu)
     has_nvlink = hardware.nvlink_gbps > 0.0
-    joins_all = has_nvlink and hardware.has_stacked_dram and "pcie" not in f"{gpu.key} {gpu.name}".lower()
+    scale = transfer.later_latency_scale.value if hardware.major >= _LATER_MAJOR else 1.0
     return GroupLink(
-        hardware=hardware, framework=framework, joins_all=joins_all, joins_pair=has_nvlink and has_bridge
+        hardware=hardware,
+        framework=framework,
+        joins_all=has_nvlink and hardware.has_stacked_dram and "pcie" not in f"{gpu.key} {gpu.name}".lower(),
+        joins_pair=has_nvlink and has_bridge,
+        small_pair_us=scale * transfer.small_pair_us.value,
+        small_group_us=scale * transfer.small_group_us.value,
+        small_share=transfer.small_share.value,
     )
 
 
@@ -112,11 +131,14 @@ def time_transfer(kind: CollectiveKind, message_bytes: int, gpus: int, link: Gro
     if kind is CollectiveKind.ALL_REDUCE and _is_own_kernel(message_bytes, gpus, link):
         return _time_own_kernel(message_bytes, gpus, link)
     operator = Operator.SEND_RECV if kind is CollectiveKind.SEND_RECV else Operator.ALL_REDUCE
-    table = _make_table(operator, gpus, link)
-    found = table.find(message_bytes)
+    is_linked = link.is_linked(gpus)
+    hardware = link.hardware if is_linked else _hide_nvlink(link.hardware)
+    table = _make_table(operator, gpus, hardware, is_linked=is_linked)
+    found = table.find(message_bytes, link.large_scale)
     if kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.SEND_RECV):
         return found
-    return _halve(found, table.launch_us, gpus, kind, adds_in_switch=link.is_linked(gpus) and gpus >= 8)
+    share = _ONE_PASS_SHARE_IN_SWITCH if is_linked and gpus >= _SWITCH_GPUS else _ONE_PASS_SHARE
+    return _halve(found, table.launch_us, share, kind)
 
 
 def _is_own_kernel(message_bytes: int, gpus: int, link: GroupLink) -> bool:
@@ -126,20 +148,14 @@ def _is_own_kernel(message_bytes: int, gpus: int, link: GroupLink) -> bool:
 
 
 def _time_own_kernel(message_bytes: int, gpus: int, link: GroupLink) -> CollectiveTime:
-    figures = load_serving_figures().transfer
     is_one_shot = gpus == 2 or message_bytes < _ONE_SHOT_BYTES[gpus]
     read = message_bytes * (gpus - 1) * (1.0 if is_one_shot else 2.0 / gpus)
-    rate = figures.small_share.value * link.hardware.nvlink_gbps * _BYTES_PER_US
-    us = _find_latency_us(gpus, link.hardware, figures) + read / rate
-    spread = figures.small_spread.value
+    latency_us = link.small_pair_us if gpus == 2 else link.small_group_us
+    us = latency_us + read / (link.small_share * link.hardware.nvlink_gbps * _BYTES_PER_US)
+    factor = 1.0 + load_serving_figures().transfer.small_spread.value
     shots = "one shot" if is_one_shot else "two shots"
     source = f"{link.framework.value}'s own all-reduce, {shots}"
-    return CollectiveTime(us, us / (1.0 + spread), us * (1.0 + spread), Basis.CALIBRATED, source)
-
-
-def _find_latency_us(gpus: int, hardware: OperatorHardware, figures: TransferFigures) -> float:
-    scale = figures.later_latency_scale.value if hardware.major >= 9 else 1.0
-    return scale * (figures.small_pair_us if gpus == 2 else figures.small_group_us).value
+    return CollectiveTime(us, us / factor, us * factor, Basis.CALIBRATED, source)
 
 
 # Of the part of an all-reduce's time that grows with bytes or hops, what one pass takes. Measured over NCCL's
@@ -147,13 +163,10 @@ def _find_latency_us(gpus: int, hardware: OperatorHardware, figures: TransferFig
 # that the switch adds sends half as much.
 _ONE_PASS_SHARE = 0.57
 _ONE_PASS_SHARE_IN_SWITCH = 0.62
+_SWITCH_GPUS = 8
 
 
-def _halve(
-    found: CollectiveTime, launch_us: float, gpus: int, kind: CollectiveKind, *, adds_in_switch: bool
-) -> CollectiveTime:
-    share = _ONE_PASS_SHARE_IN_SWITCH if adds_in_switch else _ONE_PASS_SHARE
-
+def _halve(found: CollectiveTime, launch_us: float, share: float, kind: CollectiveKind) -> CollectiveTime:
     def halve(us: float) -> float:
         launch = min(launch_us, us)
         return launch + share * (us - launch)
@@ -174,18 +187,18 @@ class _Table(Struct, frozen=True):
     basis: Basis
     source: str
 
-    def find(self, message_bytes: int) -> CollectiveTime:
-        """Return the time of a message, interpolated; below the first size that of the first."""
+    def find(self, message_bytes: int, scale: float = 1.0) -> CollectiveTime:
+        """Return the time of a message, interpolated, times a factor; below the first size the first's."""
         at = log(message_bytes)
         if at >= self.log_bytes[-1]:
             us = exp(self.log_us[-1] + at - self.log_bytes[-1])
-            return self._make(us, len(self.log_bytes) - 1)
+            return self._make(scale * us, len(self.log_bytes) - 1)
         place = bisect_right(self.log_bytes, at) - 1
         if place < 0:
-            return self._make(exp(self.log_us[0]), 0)
+            return self._make(scale * exp(self.log_us[0]), 0)
         share = (at - self.log_bytes[place]) / (self.log_bytes[place + 1] - self.log_bytes[place])
         us = exp(self.log_us[place] + share * (self.log_us[place + 1] - self.log_us[place]))
-        return self._make(us, place)
+        return self._make(scale * us, place)
 
     def _make(self, us: float, place: int) -> CollectiveTime:
         low_us, high_us = us * exp(self.log_low[place]), us * exp(self.log_high[place])
@@ -193,11 +206,10 @@ class _Table(Struct, frozen=True):
 
 
 @lru_cache(maxsize=256)
-def _make_table(operator: Operator, gpus: int, link: GroupLink) -> _Table:
+def _make_table(operator: Operator, gpus: int, hardware: OperatorHardware, *, is_linked: bool) -> _Table:
     steps = round((_OCTAVES[1] - _OCTAVES[0]) * _STEPS_PER_OCTAVE) + 1
     message_bytes = 2.0 ** np.linspace(*_OCTAVES, steps)
     batch = CollectiveBatch(operator, DataType.BF16, message_bytes, np.full(steps, float(gpus)))
-    hardware = _hide_nvlink(link.hardware) if not link.is_linked(gpus) else link.hardware
     weights = find_weights(FAMILY, batch)
     parameters = FAMILY.initial_parameters | dict(weights.parameters if weights else {})
     terms = FAMILY.compute_terms(batch, hardware, parameters)
@@ -208,9 +220,9 @@ def _make_table(operator: Operator, gpus: int, link: GroupLink) -> _Table:
         found = apply_correction(weights, hardware.key, hardware, terms.total_us, features)
         us, low_us, high_us = found.time_us, found.low_us, found.high_us
         basis, origin = _find_basis(weights, hardware, operator)
-    if not link.is_linked(gpus) and basis is Basis.ASSUMED:
+    if not is_linked and basis is Basis.ASSUMED:
         low_us, high_us = _widen(us, low_us, high_us)
-    way = "NVLink" if link.is_linked(gpus) else "PCIe"
+    way = "NVLink" if is_linked else "PCIe"
     # a forest has steps: a time that falls as bytes grow is noise
     return _Table(
         log_bytes=_to_logs(message_bytes),

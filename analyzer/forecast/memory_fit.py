@@ -81,7 +81,7 @@ def compute_weight_bytes(config: ModelConfig, deployment: Deployment) -> int:
 def _count_attention_weights(config: ModelConfig, tensor: int) -> float:
     """Return the weights of one layer's attention on one GPU."""
     heads = config.heads // tensor
-    if not config.is_mla:
+    if not config.kv_lora_rank:
         width = (2 * heads + 2 * find_local_kv_heads(config, tensor)) * config.head_dim
         return float(width * config.hidden)
     latent = config.kv_lora_rank + config.qk_rope_head_dim
@@ -104,7 +104,7 @@ def kv_bytes_per_token(config: ModelConfig, deployment: Deployment) -> float:
     MLA keeps one latent vector for all heads, whole on each tensor-parallel GPU.
     """
     layers = -(-config.layers // deployment.pipeline_parallel)
-    if config.is_mla:
+    if config.kv_lora_rank:
         width = config.kv_lora_rank + config.qk_rope_head_dim
     else:
         width = 2 * find_local_kv_heads(config, deployment.tensor_parallel) * config.head_dim

@@ -53,18 +53,13 @@ class ModelConfig(Struct, frozen=True):
     shared_intermediate: int = 0  # of all shared experts together
     has_shared_gate: bool = False  # a gate scales the shared experts' output
     first_dense_layers: int = 0  # layers of a mixture model that have no experts
-    q_lora_rank: int = 0  # low-rank attention (MLA); 0: queries by one product
-    kv_lora_rank: int = 0  # 0: no MLA
+    q_lora_rank: int = 0  # of MLA's queries; 0: by one product
+    kv_lora_rank: int = 0  # of the latent keys and values (MLA); 0: each head has its own
     qk_nope_head_dim: int = 0
     qk_rope_head_dim: int = 0
     v_head_dim: int = 0
     max_positions: int = 0  # longest context; 0: not given
     notes: tuple[str, ...] = ()  # what was read otherwise than it is written
-
-    @property
-    def is_mla(self) -> bool:
-        """Whether attention has latent keys and values (multi-head latent attention)."""
-        return self.kv_lora_rank > 0
 
     @property
     def dense_layers(self) -> int:
@@ -164,8 +159,11 @@ def _decode(path: str, data: bytes) -> object:
     """Return the JSON value in a file. Raises InputError where it is none or is nested too deeply."""
     mark = len(_UTF8_BOM) if data.startswith(_UTF8_BOM) else 0
     try:
-        content = msgspec.json.decode(data[mark:])
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        content = msgspec.json.decode(data[mark:].decode("utf-8"))
+    except UnicodeDecodeError as error:
+        location = locate(path, data, error.start + mark)
+        raise InputError("this is not UTF-8 text", location=location, hint=_FILE_HINT) from None
+    except (msgspec.MsgspecError, RecursionError) as error:
         reason, offset = split_decode_error(str(error))
         last = max(0, len(data.rstrip()) - 1)
         place = last if offset is None else min(offset + mark, last)

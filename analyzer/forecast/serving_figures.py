@@ -42,6 +42,7 @@ class MemoryFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Shares of the datasheet's bandwidth by what is streamed."""
 
     kinds: tuple[str, ...]
+    prefixes: tuple[str, ...] = ()  # of names of GPUs; empty: all
     weight_share: HardwareParameter  # weights of products of up to 16 rows
     row_step: HardwareParameter  # factor on their time above 16 rows
     cache_share: HardwareParameter  # keys and values in decoding
@@ -49,9 +50,8 @@ class MemoryFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ProductFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Products: what each launch costs."""
+    """Products."""
 
-    floor_us: HardwareParameter
     row_padding: HardwareParameter  # rows are computed in multiples of it
 
 
@@ -71,6 +71,7 @@ class MoeFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     tensor_share: HardwareParameter
     weight_share: HardwareParameter
+    sharpness: HardwareParameter  # as of products
     row_padding: HardwareParameter
     floor_us: HardwareParameter
 
@@ -80,6 +81,7 @@ class ArchitectureFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
     archs: tuple[str, ...]  # empty: all others
     sharpness: HardwareParameter  # how well a product hides the shorter of tensor and byte time
+    product_us: HardwareParameter  # of a product, beyond its bytes or operations
     small_kernel_us: HardwareParameter  # floor of a small kernel in a CUDA graph
 
 
@@ -102,6 +104,23 @@ class HostFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     launch_us: HardwareParameter  # per launch outside of a CUDA graph
 
 
+class SpreadFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Standard deviations of the logarithm, by what a time rests on."""
+
+    tensor_measured: HardwareParameter
+    tensor_calibrated: HardwareParameter
+    tensor_assumed: HardwareParameter
+    weights: HardwareParameter
+    cache: HardwareParameter
+    rows: HardwareParameter
+    experts: HardwareParameter
+    nvlink: HardwareParameter
+    pcie: HardwareParameter
+    floors: HardwareParameter
+    host: HardwareParameter
+    untaught: HardwareParameter  # factor on all of them
+
+
 class ServingFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The file."""
 
@@ -117,6 +136,7 @@ class ServingFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     architecture: tuple[ArchitectureFigures, ...]
     transfer: TransferFigures
     host: HostFigures
+    spread: SpreadFigures
 
 
 @cache

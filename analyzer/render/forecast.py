@@ -11,7 +11,7 @@ from analyzer.report.forecast_schema import ForecastFigureEntry, ForecastMemoryE
 
 _MAX_SHOWN_OPERATORS = 12
 _BAR_CELLS = 50
-_MAX_SOURCE_CELLS = 80
+_MAX_SOURCE_CELLS = 50
 _SECOND_MS = 1e3
 
 
