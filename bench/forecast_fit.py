@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from analyzer.forecast.collective_times import GroupLink
 from analyzer.forecast.deployment import Deployment, Framework
 from analyzer.forecast.model_config import read_model_config
 from analyzer.forecast.operator_calls import Step
@@ -118,11 +119,14 @@ KNOBS = (
     Knob("padded rows of FlashAttention-3", ("decode_attention_share_fa3",), 0.3),
     Knob("products of attention in prefills", ("prefill_attention_share",), 0.1),
     Knob("norms and activations stream", ("row_share",), 0.05),
-    Knob("all-reduce of large messages", ("pair_share", "group_share", "multicast_share"), 0.05),
+    Knob("all-reduce of large messages", ("large_scale",), 0.05),
     Knob("all-reduce of small messages, two GPUs", ("small_pair_us",), 0.4),
     Knob("all-reduce of small messages, more", ("small_group_us",), 0.4),
     Knob("framework, per decode step", ("decode_host_us",), 0.5),
 )
+
+
+_LINK_FIELDS = frozenset(GroupLink.__struct_fields__)
 
 
 @cache
@@ -145,8 +149,12 @@ class Setting:
         for knob in self.knobs:
             if knob.applies(gpu):
                 for name in knob.fields:
-                    values[name] = getattr(rates, name) * factors.get(knob.name, 1.0)
-        return msgspec.structs.replace(rates, **(values | dict(self.fixed)))
+                    owner = rates.link if name in _LINK_FIELDS else rates
+                    values[name] = getattr(owner, name) * factors.get(knob.name, 1.0)
+        values |= self.fixed
+        of_link = {name: values.pop(name) for name in _LINK_FIELDS & values.keys()}
+        link = msgspec.structs.replace(rates.link, **of_link)
+        return msgspec.structs.replace(rates, link=link, **values)
 
 
 @dataclass(frozen=True)

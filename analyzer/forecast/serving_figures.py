@@ -87,16 +87,14 @@ class ArchitectureFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
 
 class TransferFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Transfers between GPUs of one node: shares of a direction of the link, and latencies."""
+    """Transfers between GPUs of one node beside NCCL's, see `collective_times`."""
 
-    pair_share: HardwareParameter
-    group_share: HardwareParameter
-    multicast_share: HardwareParameter
-    small_pair_us: HardwareParameter
-    small_group_us: HardwareParameter
-    pcie_share: HardwareParameter
-    pcie_us: HardwareParameter
-    pcie_gpu_us: HardwareParameter
+    small_pair_us: HardwareParameter  # latency of the frameworks' own all-reduce: two GPUs, up to sm_89
+    small_group_us: HardwareParameter  # of more GPUs
+    later_latency_scale: HardwareParameter  # factor on both from sm_90 on
+    small_share: HardwareParameter  # its share of NVLink's rate of one direction
+    small_spread: HardwareParameter  # half width of its interval, as a part of the time
+    pcie_spread: HardwareParameter  # of NCCL over PCIe, where no row of this GPU taught
 
 
 class HostFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -5,7 +5,7 @@ the part of the shorter that is not hidden, plus a floor; the framework's own ti
 
     product:    ((2 m n k / rate)^p + (bytes / stream)^p)^(1 / p) + floor
     decode:     KV bytes / stream, or the padded query rows of FlashAttention-3 on the tensor cores, + floor
-    all-reduce: bytes * 2 (n - 1) / n / link + latency
+    transfers:  see `collective_times`
 
 Example: a decode step of 16 requests with weights of 28 GB on a memory that streams 1600 GB/s takes at least
 17.5 ms, because every weight is read once whatever the batch is.
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from analyzer.forecast.group_transfers import compute_collective_us
+from analyzer.forecast.collective_times import time_transfer
 from analyzer.forecast.operator_calls import (
     ActivationCall,
     AttentionCall,
@@ -173,7 +173,7 @@ def _identify(call: OperatorCall, rates: ServingRates) -> tuple[str, Basis]:
     if isinstance(call, NormCall | ElementwiseCall):
         return call.name, Basis.CALIBRATED
     if isinstance(call, CollectiveCall):
-        return call.kind.value, Basis.CALIBRATED
+        return call.kind.value, time_transfer(call.kind, call.message_bytes, call.gpus, rates.link).basis
     return _CLASS_NAMES[type(call)], Basis.CALIBRATED
 
 
@@ -209,7 +209,7 @@ def time_call(call: OperatorCall, rates: ServingRates) -> CallTime:
         case MoeCall():
             return _time_moe(call, rates)
         case CollectiveCall():
-            return CallTime(transfer=compute_collective_us(call, rates))
+            return CallTime(transfer=time_transfer(call.kind, call.message_bytes, call.gpus, rates.link).us)
 
 
 def time_product(m: int, n: int, k: int, dtype: DataType, rates: ServingRates) -> CallTime:

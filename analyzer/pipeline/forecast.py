@@ -34,7 +34,7 @@ from analyzer.text.progress import ProgressCallback, ignore_progress
 from analyzer.version import __version__
 
 _CONFIG_NAME = "config.json"
-_MAX_STEPS = 200_000
+_MAX_STEPS = 131_072
 _MAX_LISTED_LENGTHS = 20_000_000  # of all requests in all steps, where operators are listed
 _PROGRESS_STEPS = 256
 
@@ -71,11 +71,11 @@ def forecast_model(
     an unknown GPU.
     """
     given = ForecastOptions(**settings) if options is None else options
-    model = read_model_config(_find_config_file(config))
+    model = read_model_config(find_config_file(config))
     deployment = make_deployment(model, given)
     trace = _read_trace(requests)
     _check_steps(trace.requests)
-    name = _name_model(config, model)
+    name = name_model(config, model)
     check_layout(model, deployment)
     memory = check_memory(model, deployment, trace.requests, name)
     rates = find_rates(deployment)
@@ -123,7 +123,7 @@ def make_deployment(model: ModelConfig, options: ForecastOptions) -> Deployment:
     )
 
 
-def _find_config_file(config: str | Path | Mapping[str, Any]) -> str | Path | Mapping[str, Any]:
+def find_config_file(config: str | Path | Mapping[str, Any]) -> str | Path | Mapping[str, Any]:
     """Return the configuration's file, of a folder the one in it."""
     if isinstance(config, Mapping):
         return config
@@ -131,7 +131,7 @@ def _find_config_file(config: str | Path | Mapping[str, Any]) -> str | Path | Ma
     return path / _CONFIG_NAME if path.is_dir() else path
 
 
-def _name_model(config: str | Path | Mapping[str, Any], model: ModelConfig) -> str:
+def name_model(config: str | Path | Mapping[str, Any], model: ModelConfig) -> str:
     """Return the name of a configuration's file, or of its folder where the file is named as all are."""
     if isinstance(config, Mapping):
         return model.architecture
