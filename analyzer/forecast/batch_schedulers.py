@@ -21,10 +21,10 @@ is retracted to the tail of the queue, and the ratio becomes what the batch has 
 Both are told the output lengths in advance as `max_tokens`, as benchmark clients set them. The queue is
 first come first served in both.
 
-Not modelled: prefix caching between requests (no two share a prompt), speculative decoding, batches padded to the sizes
-of captured CUDA graphs, priorities, LoRA, SGLang's mixed chunks and its overlap of scheduling with the step
-before, vLLM's asynchronous scheduling, batches that overlap in a pipeline of several stages, prefill and
-decode on different machines.
+Not modelled: prefix caching between requests (no two share a prompt), speculative decoding, batches padded
+to the sizes of captured CUDA graphs, priorities, LoRA, SGLang's mixed chunks and its overlap of scheduling
+with the step before, vLLM's asynchronous scheduling, batches that overlap in a pipeline of several stages,
+prefill and decode on different machines.
 """
 
 from typing import Protocol
