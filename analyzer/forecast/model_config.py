@@ -159,8 +159,11 @@ def _decode(path: str, data: bytes) -> object:
     """Return the JSON value in a file. Raises InputError where it is none or is nested too deeply."""
     mark = len(_UTF8_BOM) if data.startswith(_UTF8_BOM) else 0
     try:
-        content = msgspec.json.decode(data[mark:])
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        content = msgspec.json.decode(data[mark:].decode("utf-8"))
+    except UnicodeDecodeError as error:
+        location = locate(path, data, error.start + mark)
+        raise InputError("this is not UTF-8 text", location=location, hint=_FILE_HINT) from None
+    except (msgspec.MsgspecError, RecursionError) as error:
         reason, offset = split_decode_error(str(error))
         last = max(0, len(data.rstrip()) - 1)
         place = last if offset is None else min(offset + mark, last)

@@ -58,8 +58,7 @@ class ProductFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class AttentionFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Attention: shares of the rate of products, padding of query rows, floor of a layer."""
 
-    prefill_share: HardwareParameter
-    prefill_share_fa3: HardwareParameter
+    tensor_share: HardwareParameter  # in prefills
     decode_share_fa3: HardwareParameter
     padded_rows_fa3: HardwareParameter
     padded_rows: HardwareParameter
@@ -71,6 +70,7 @@ class MoeFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     tensor_share: HardwareParameter
     weight_share: HardwareParameter
+    sharpness: HardwareParameter  # as of products
     row_padding: HardwareParameter
     floor_us: HardwareParameter
 
@@ -82,6 +82,7 @@ class ArchitectureFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     sharpness: HardwareParameter  # how well a product hides the shorter of tensor and byte time
     product_us: HardwareParameter  # of a product, beyond its bytes or operations
     small_kernel_us: HardwareParameter  # floor of a small kernel in a CUDA graph
+    exponentials: HardwareParameter  # of attention, per SM and cycle at the boost clock
 
 
 class TransferFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -114,6 +115,7 @@ class SpreadFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     weights: HardwareParameter
     cache: HardwareParameter
     rows: HardwareParameter
+    experts: HardwareParameter
     nvlink: HardwareParameter
     pcie: HardwareParameter
     floors: HardwareParameter

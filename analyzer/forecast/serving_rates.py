@@ -5,6 +5,7 @@ most important one.
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -40,13 +41,14 @@ class RateFigure(Struct, frozen=True):
     source: str
 
 
-class Spreads(Struct, frozen=True):
-    """Standard deviations of the logarithm of what a time rests on."""
+class Spreads(NamedTuple):
+    """Standard deviations of the logarithm, by what a time rests on: parts of a `CallTime`, then the host."""
 
     tensor: float
     weights: float
     cache: float
     rows: float
+    experts: float
     transfer: float
     floors: float
     host: float
@@ -73,14 +75,15 @@ class ServingRates(Struct, frozen=True):
     sharpness: float
     product_floor_us: float
     product_row_padding: float
-    prefill_attention_share: float
-    prefill_attention_share_fa3: float
+    prefill_attention_share: float  # of the rate of products
+    exponentials_per_us: float  # of attention in prefills
     decode_attention_share_fa3: float
     padded_rows_fa3: float
     padded_rows: float
     attention_floor_us: float
     moe_tensor_share: float
     moe_weight_share: float
+    moe_sharpness: float
     moe_row_padding: float
     moe_floor_us: float
     small_kernel_us: float
@@ -152,14 +155,15 @@ def compute_rates(
         sharpness=architecture.sharpness.value,
         product_floor_us=architecture.product_us.value,
         product_row_padding=product.row_padding.value,
-        prefill_attention_share=attention.prefill_share.value,
-        prefill_attention_share_fa3=attention.prefill_share_fa3.value,
+        prefill_attention_share=attention.tensor_share.value,
+        exponentials_per_us=architecture.exponentials.value * gpu.sm_count * gpu.file.clock.boost_mhz.value,
         decode_attention_share_fa3=attention.decode_share_fa3.value,
         padded_rows_fa3=attention.padded_rows_fa3.value,
         padded_rows=attention.padded_rows.value,
         attention_floor_us=attention.floor_us.value,
         moe_tensor_share=moe.tensor_share.value,
         moe_weight_share=moe.weight_share.value,
+        moe_sharpness=moe.sharpness.value,
         moe_row_padding=moe.row_padding.value,
         moe_floor_us=moe.floor_us.value,
         small_kernel_us=small.value,
@@ -213,6 +217,7 @@ def _find_spreads(
         weights=factor * spread.weights.value,
         cache=factor * spread.cache.value,
         rows=factor * spread.rows.value,
+        experts=spread.experts.value,
         transfer=(spread.nvlink if has_nvlink else spread.pcie).value,
         floors=factor * spread.floors.value,
         host=spread.host.value,

@@ -11,7 +11,7 @@ Example: a decode step of 16 requests with weights of 28 GB on a memory that str
 17.5 ms, because every weight is read once whatever the batch is.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import ceil, exp, sqrt
 from typing import NamedTuple
@@ -41,7 +41,8 @@ _ROWS_OF_STEP = 16  # products of more rows take other kernels, which stream a l
 # Scales beside narrow weights, bytes per element.
 _SCALE_BYTES = {DataType.FP8_BLOCK: 4.0 / 128**2, DataType.NVFP4: 1.0 / 16, DataType.INT4_WEIGHTS: 2.0 / 128}
 _ROW_BYTES = 2.0  # of an activation
-_CACHE_ENTRIES = 1 << 14
+_KEPT_CALLS = 1 << 14
+_KEPT_TIMERS = 64
 _INTERVAL_SIGMAS = 1.2816  # 80 % of a normal distribution lie within
 _DECODE_QUERIES = 8  # up to so many new tokens, a request streams its cache as a decode does
 
@@ -77,51 +78,79 @@ class CallTime(NamedTuple):
     weights: float = 0.0
     cache: float = 0.0
     rows: float = 0.0
+    experts: float = 0.0
     transfer: float = 0.0
     floors: float = 0.0
 
 
 def time_step(step: Step, rates: ServingRates) -> StepTime:
     """Return the time of a step; pipeline stages follow each other, so their operators are all in `calls`."""
-    times: dict[str, OperatorTime] = {}
-    launches = 0
-    total_us = tensor = weights = cache = rows = transfer = floors = 0.0
-    for call in step.calls:
-        count = call.count
-        part = time_call(call, rates)
-        us = count * sum(part)
-        total_us += us
-        launches += count
-        tensor += count * part[0]
-        weights += count * part[1]
-        cache += count * part[2]
-        rows += count * part[3]
-        transfer += count * part[4]
-        floors += count * part[5]
-        name, basis = _identify(call, rates)
-        known = times.get(name)
-        times[name] = OperatorTime(name, us if known is None else known.us + us, basis)
-    host = _time_host(step.phase, total_us, launches, rates)
-    parts = CallTime(tensor, weights, cache, rows, transfer, floors)
-    width = _compute_width(parts, host.us, total_us + host.us, rates)
-    return StepTime(total_us + host.us, (*times.values(), host), width)
+    return _find_timer(rates).time(step)
 
 
-def _compute_width(parts: CallTime, host_us: float, total_us: float, rates: ServingRates) -> float:
+class _KeptCall(NamedTuple):
+    """All launches of a call that comes again in other steps."""
+
+    name: str
+    basis: Basis
+    us: float
+    parts: tuple[tuple[int, float], ...]  # place in a `CallTime` and us, where there are any
+
+
+class _StepTimer:
+    """Timer of the steps at one set of rates; keeps calls, because those of decode steps repeat."""
+
+    __slots__ = ("_kept", "_rates")
+
+    def __init__(self, rates: ServingRates) -> None:
+        self._rates = rates
+        self._kept: dict[OperatorCall, _KeptCall] = {}
+
+    def time(self, step: Step) -> StepTime:
+        times: dict[str, OperatorTime] = {}
+        sums = [0.0] * len(CallTime._fields)
+        kernels_us, launches = 0.0, 0
+        for call in step.calls:
+            launches += call.count
+            name, basis, us, parts = self._time_launches(call)
+            kernels_us += us
+            for place, part_us in parts:
+                sums[place] += part_us
+            known = times.get(name)
+            times[name] = OperatorTime(name, us if known is None else known.us + us, basis)
+        host = _time_host(step.phase, kernels_us, launches, self._rates)
+        total_us = kernels_us + host.us
+        width = _compute_width(sums, host.us, total_us, self._rates)
+        return StepTime(total_us, (*times.values(), host), width)
+
+    def _time_launches(self, call: OperatorCall) -> _KeptCall:
+        if isinstance(call, AttentionCall):  # its lengths differ in every step
+            return self._sum_launches(call)
+        kept = self._kept.get(call)
+        if kept is None:
+            if len(self._kept) >= _KEPT_CALLS:
+                self._kept.clear()
+            kept = self._kept[call] = self._sum_launches(call)
+        return kept
+
+    def _sum_launches(self, call: OperatorCall) -> _KeptCall:
+        parts = time_call(call, self._rates)
+        places = tuple((place, call.count * part) for place, part in enumerate(parts) if part)
+        return _KeptCall(*_identify(call, self._rates), call.count * sum(parts), places)
+
+
+@lru_cache(maxsize=_KEPT_TIMERS)
+def _find_timer(rates: ServingRates) -> _StepTimer:
+    return _StepTimer(rates)
+
+
+def _compute_width(parts: Sequence[float], host_us: float, total_us: float, rates: ServingRates) -> float:
     """Return the width of the 80 % interval: the parts err independently, each by its spread."""
     if total_us <= 0:
         return 0.0
-    spreads = rates.spreads
-    errors = (
-        parts.tensor * spreads.tensor,
-        parts.weights * spreads.weights,
-        parts.cache * spreads.cache,
-        parts.rows * spreads.rows,
-        parts.transfer * spreads.transfer,
-        parts.floors * spreads.floors,
-        host_us * spreads.host,
-    )
-    return _INTERVAL_SIGMAS * sqrt(sum(error * error for error in errors)) / total_us
+    *spreads, host = rates.spreads
+    squares = sum((part * spread) ** 2 for part, spread in zip(parts, spreads, strict=True))
+    return _INTERVAL_SIGMAS * sqrt(squares + (host_us * host) ** 2) / total_us
 
 
 def spread_interval(time: float, width: float) -> tuple[float, float]:
@@ -165,13 +194,6 @@ def _time_host(phase: Phase, kernels_us: float, launches: int, rates: ServingRat
 
 def time_call(call: OperatorCall, rates: ServingRates) -> CallTime:
     """Return the time of one launch of a call."""
-    if isinstance(call, AttentionCall):  # lengths change with every step: nothing to keep
-        return _time_attention(call, rates)
-    return _time_constant_call(call, rates)
-
-
-@lru_cache(maxsize=_CACHE_ENTRIES)
-def _time_constant_call(call: OperatorCall, rates: ServingRates) -> CallTime:
     match call:
         case ProductCall():
             return time_product(call.m, ceil(call.n / call.n_shards), call.k, call.dtype, rates)
@@ -182,12 +204,12 @@ def _time_constant_call(call: OperatorCall, rates: ServingRates) -> CallTime:
             return _time_rows(_ROW_BYTES * 1.5 * call.rows * call.dim, rates)
         case ElementwiseCall():
             return _time_rows(call.bytes_moved, rates)
+        case AttentionCall():
+            return _time_attention(call, rates)
         case MoeCall():
             return _time_moe(call, rates)
         case CollectiveCall():
             return CallTime(transfer=compute_collective_us(call, rates))
-        case _:
-            raise AssertionError(call)
 
 
 def time_product(m: int, n: int, k: int, dtype: DataType, rates: ServingRates) -> CallTime:
@@ -238,8 +260,8 @@ def _time_attention(call: AttentionCall, rates: ServingRates) -> CallTime:
     tensor_us = 0.0
     if pairs:
         flops = 2.0 * (call.head_dim + (call.value_dim or call.head_dim)) * call.heads * pairs
-        share = rates.prefill_attention_share_fa3 if _is_fa3(call) else rates.prefill_attention_share
-        tensor_us = flops / (share * rates.tensor_tflops * _FLOPS_PER_US)
+        tensor_us = flops / (rates.prefill_attention_share * rates.tensor_tflops * _FLOPS_PER_US)
+        tensor_us += call.heads * pairs / rates.exponentials_per_us
     cache_us = _time_decode_attention(call, streamed, rates) if streamed else 0.0
     return CallTime(tensor=tensor_us, cache=cache_us, floors=rates.attention_floor_us)
 
@@ -309,4 +331,5 @@ def _time_moe(call: MoeCall, rates: ServingRates) -> CallTime:
     moved = rows * (2.0 * call.hidden + 3.0 * call.intermediate) * _ROW_BYTES
     bytes_all = touched * width * _weight_bytes(call.dtype) + moved
     byte_us = bytes_all / (rates.moe_weight_share * rates.bandwidth_gbps * _BYTES_PER_US)
-    return _join(tensor_us, byte_us, rates.sharpness, rates.moe_floor_us)
+    joined = _join(tensor_us, byte_us, rates.moe_sharpness, rates.moe_floor_us)
+    return CallTime(experts=sum(joined))

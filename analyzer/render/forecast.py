@@ -11,7 +11,7 @@ from analyzer.report.forecast_schema import ForecastFigureEntry, ForecastMemoryE
 
 _MAX_SHOWN_OPERATORS = 12
 _BAR_CELLS = 50
-_MAX_SOURCE_CELLS = 80
+_MAX_SOURCE_CELLS = 50
 _SECOND_MS = 1e3
 
 
@@ -68,7 +68,7 @@ def _describe_run(report: ForecastReport) -> str:
 def _make_time_rows(report: ForecastReport) -> list[Row]:
     rows: list[Row] = [
         (
-            "time to first token (prefill)",
+            "TTFT (prefill)",
             _format_ms(report.prefill_ms),
             _format_interval(report.prefill_ms_low, report.prefill_ms_high),
         )
@@ -76,7 +76,7 @@ def _make_time_rows(report: ForecastReport) -> list[Row]:
     if report.decode_ms is not None:
         rows.append(
             (
-                "time per output token (median decode step)",
+                "TPOT (median decode step)",
                 _format_ms(report.decode_ms),
                 _format_interval(report.decode_ms_low, report.decode_ms_high),
             )

@@ -156,7 +156,7 @@ def test_a_missing_key_is_named(key):
         ('{"a": 1, "a": 2}', "'a' is there twice", (1, 10)),
         ("[" * 100_000, "not JSON", None),
         ('{"a":' * 40 + "1" + "}" * 40, "nested more than", None),
-        ("\xff\xfe", "not JSON", None),
+        ('{"a":\n "x\xff"}', "not UTF-8 text", (2, 4)),
     ],
 )
 def test_files_of_another_kind(tmp_path, text, message, place):
