@@ -35,7 +35,8 @@ from analyzer.version import __version__
 
 _CONFIG_NAME = "config.json"
 _MAX_STEPS = 131_072
-_MAX_LISTED_LENGTHS = 20_000_000  # of all requests in all steps, where operators are listed
+_MAX_GENERATED_TOKENS = 50_000_000  # in all; each is a length in the attention of a step
+_MAX_LISTED_LENGTHS = 5_000_000  # of them, where operators are listed
 _PROGRESS_STEPS = 256
 
 
@@ -157,6 +158,12 @@ def _check_steps(requests: Sequence[Request]) -> None:
         raise UsageError(
             f"a request generates {longest:,} tokens, one step for each",
             hint=f"at most {_MAX_STEPS:,} steps are forecast",
+        )
+    generated = sum(request.output_tokens for request in requests)
+    if generated > _MAX_GENERATED_TOKENS:
+        raise UsageError(
+            f"{len(requests):,} requests generate {generated:,} tokens",
+            hint=f"at most {_MAX_GENERATED_TOKENS:,} are forecast: take fewer requests",
         )
 
 

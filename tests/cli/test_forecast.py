@@ -160,6 +160,11 @@ def test_names_from_files_are_escaped(capsys, tmp_path):
             "does not fit",
             "requests fit",
         ),
+        (
+            [_MODEL, "--batch", "90000", "--input-tokens", "9", "--output-tokens", "900"],
+            "81,000,000 tokens",
+            "fewer",
+        ),
         (["/nowhere.json", *_EQUAL], "No such file", "config.json"),
         ([_TRACE, *_EQUAL], "not JSON", "config.json"),
         ([_MODEL, "--requests", _MODEL], "no column num_prefill_tokens", "output_tokens"),

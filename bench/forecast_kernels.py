@@ -1,0 +1,168 @@
+"""Terms of a step's time against rows of single kernels: products over rows, attention in decoding."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from markdown import render_table
+from numpy.typing import NDArray
+
+from analyzer.forecast.operator_calls import AttentionCall
+from analyzer.forecast.serving_rates import ServingRates, compute_rates
+from analyzer.forecast.step_times import time_call, time_product
+from analyzer.hardware.gpu_database import load_gpu
+from analyzer.operators.names import DataType
+
+Column = NDArray[np.float64]
+
+_SEED, _ROWS = 0, 3000  # of each GPU, drawn at random
+_LEAST_WEIGHTS, _LEAST_SIDE = 2e7, 1024
+_ROW_BINS = ((1, 16), (17, 64), (65, 256), (257, 1024), (1025, 4096), (4097, 1 << 20))
+_BYTE_BINS = ((1e7, 3e7), (3e7, 1e8), (1e8, 3e8), (3e8, 1e12))
+_PRODUCTS = (
+    ("a100-80gb-sxm", "a100_sxm", "sglang", "0.5.10"),
+    ("l40s", "l40s", "sglang", "0.5.14"),
+    ("h100-sxm", "h100_sxm", "sglang", "0.5.14"),
+    ("b200", "b200_sxm", "sglang", "0.5.14"),
+)
+_DECODES = (
+    ("l40s", "l40s", "flashinfer", "fa2_paged"),
+    ("h100-sxm", "h100_sxm", "fa3", "fa3_paged"),
+    ("b200", "b200_sxm", "trtllm_mha", "fa2_paged"),
+)
+
+
+def judge_products(folder: Path) -> str:
+    """Return the table of products."""
+    rows = []
+    for key, gpu, framework, version in _PRODUCTS:
+        filters = [("gemm_dtype", "=", "bfloat16"), ("gpu", "=", gpu), ("fw", "=", framework)]
+        table = _read(
+            folder / "gemm_perf.parquet", [*filters, ("ver", "=", version)], ("m", "n", "k", "latency")
+        )
+        m, n, k = table["m"], table["n"], table["k"]
+        kept = _draw((n * k >= _LEAST_WEIGHTS) & (n >= _LEAST_SIDE) & (k >= _LEAST_SIDE))
+        rates = compute_rates(load_gpu(key))
+        predicted = _time_products(m[kept], n[kept], k[kept], rates)
+        errors = np.log(predicted / (1e3 * table["latency"][kept]))
+        rows.append((key, str(len(kept)), *_describe(errors, m[kept], _ROW_BINS)))
+    return render_table(("GPU", "rows", *(_name(low, high) for low, high in _ROW_BINS)), rows)
+
+
+def judge_vidur(folder: Path) -> str:
+    """Return the table of products of layers."""
+    names = ("mlp_up_proj", "mlp_down_proj", "attn_post_proj")
+    columns = (
+        "gpu",
+        "n_embd",
+        "n_expanded_embd",
+        "use_gated_mlp",
+        "num_tokens",
+        "num_tensor_parallel_workers",
+    )
+    table = pq.read_table(
+        folder / "compute_mlp.parquet", columns=[*columns, *(f"{name}.median" for name in names)]
+    ).to_pydict()
+    gpus = np.array(table["gpu"])
+    tokens, width, inner, gated, shards = (
+        np.array(table[name], dtype=float) for name in columns[4:5] + columns[1:4] + columns[5:]
+    )
+    rows = []
+    for key, gpu in (("a100-80gb-sxm", "a100"), ("a40", "a40")):
+        rates = compute_rates(load_gpu(key))
+        for name in names:
+            time_us = 1e3 * np.array(
+                [np.nan if v is None else v for v in table[f"{name}.median"]], dtype=float
+            )
+            n = {
+                "mlp_up_proj": (1 + gated) * inner / shards,
+                "mlp_down_proj": width,
+                "attn_post_proj": width,
+            }[name]
+            k = {"mlp_up_proj": width, "mlp_down_proj": inner / shards, "attn_post_proj": width / shards}[
+                name
+            ]
+            kept = _draw((gpus == gpu) & (time_us > 0) & (width >= 4096))
+            predicted = _time_products(tokens[kept], n[kept], k[kept], rates)
+            errors = np.log(predicted / time_us[kept])
+            rows.append((f"{key} {name}", str(len(kept)), *_describe(errors, tokens[kept], _ROW_BINS)))
+    return render_table(("GPU", "rows", *(_name(low, high) for low, high in _ROW_BINS)), rows)
+
+
+def judge_decode_attention(folder: Path) -> str:
+    """Return the table of attention in decoding."""
+    columns = ("batch_size", "isl", "step", "num_heads", "num_key_value_heads", "head_dim", "latency")
+    rows = []
+    for key, gpu, kernel, implementation in _DECODES:
+        filters = [
+            ("gpu", "=", gpu),
+            ("fw", "=", "sglang"),
+            ("kernel_source", "=", kernel),
+            ("head_dim", "=", 128),
+        ]
+        filters.append(("kv_cache_dtype", "=", "bfloat16"))
+        table = _read(folder / "generation_attention_perf.parquet", filters, (*columns, "window_size"))
+        keys = table["isl"] + table["step"]
+        moved = table["batch_size"] * keys * table["num_key_value_heads"] * 512.0
+        kept = _draw((np.nan_to_num(table["window_size"]) == 0) & (moved >= _BYTE_BINS[0][0]))
+        rates = compute_rates(load_gpu(key))
+        predicted = np.array([_time_decode(table, row, implementation, rates) for row in kept])
+        errors = np.log(predicted / (1e3 * table["latency"][kept]))
+        rows.append((f"{key} {kernel}", str(len(kept)), *_describe(errors, moved[kept], _BYTE_BINS)))
+    head = (
+        "GPU",
+        "rows",
+        *(
+            f"{low / 1e6:.0f} to {high / 1e6:.0f}" if high < 1e12 else f"{low / 1e6:.0f} and more"
+            for low, high in _BYTE_BINS
+        ),
+    )
+    return render_table(head, rows)
+
+
+def _time_decode(table: dict[str, Column], row: int, implementation: str, rates: ServingRates) -> float:
+    batch, length = int(table["batch_size"][row]), int(table["isl"][row] + table["step"][row])
+    call = AttentionCall(
+        implementation=implementation,
+        query_lengths=(1,) * batch,
+        kv_lengths=(length,) * batch,
+        heads=int(table["num_heads"][row]),
+        kv_heads=int(table["num_key_value_heads"][row]),
+        head_dim=128,
+        count=1,
+    )
+    return sum(time_call(call, rates))
+
+
+def _time_products(m: Column, n: Column, k: Column, rates: ServingRates) -> Column:
+    sizes = zip(m.astype(int).tolist(), n.astype(int).tolist(), k.astype(int).tolist(), strict=True)
+    return np.array([sum(time_product(*size, DataType.BF16, rates)) for size in sizes])
+
+
+def _read(path: Path, filters: list[tuple[str, str, Any]], columns: Sequence[str]) -> dict[str, Column]:
+    table = pq.read_table(path, filters=filters, columns=list(columns))
+    return {name: table[name].to_numpy(zero_copy_only=False).astype(np.float64) for name in columns}
+
+
+def _draw(where: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return rows that fulfil a condition, `_ROWS` at most, drawn at random."""
+    rows = np.flatnonzero(where)
+    if len(rows) <= _ROWS:
+        return rows
+    return np.sort(np.random.default_rng(_SEED).choice(rows, _ROWS, replace=False))
+
+
+def _describe(errors: Column, sizes: Column, bins: Sequence[tuple[float, float]]) -> tuple[str, ...]:
+    cells = []
+    for low, high in bins:
+        found = errors[(sizes >= low) & (sizes <= high)]
+        cells.append(
+            f"{100 * np.median(found):+.0f}, {100 * np.mean(np.abs(found)):.0f}" if len(found) else "-"
+        )
+    return tuple(cells)
+
+
+def _name(low: int, high: int) -> str:
+    return f"{low} to {high}" if high < 1 << 20 else f"{low} and more"
