@@ -32,6 +32,8 @@ _COMMANDS = (
     "whatif",
     "tasks",
     "predict",
+    "forecast",
+    "serving",
     "transfer",
     "calibrate",
     "learn",
