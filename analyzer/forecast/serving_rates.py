@@ -5,10 +5,12 @@ most important one.
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
 
+from analyzer.forecast.collective_times import GroupLink, find_group_link
 from analyzer.forecast.deployment import Deployment, Framework
 from analyzer.forecast.serving_figures import (
     ArchitectureFigures,
@@ -27,8 +29,6 @@ from analyzer.hardware.schema import HardwareParameter
 from analyzer.ir.scheduling import Basis
 from analyzer.operators.names import DataType
 
-_MULTICAST_ARCHS = ("sm_90", "sm_100", "sm_103")  # their switches add up messages of eight GPUs
-
 
 class RateFigure(Struct, frozen=True):
     """One figure with its origin, as reports list it."""
@@ -40,13 +40,14 @@ class RateFigure(Struct, frozen=True):
     source: str
 
 
-class Spreads(Struct, frozen=True):
-    """Standard deviations of the logarithm of what a time rests on."""
+class Spreads(NamedTuple):
+    """Standard deviations of the logarithm, by what a time rests on: parts of a `CallTime`, then the host."""
 
     tensor: float
     weights: float
     cache: float
     rows: float
+    experts: float
     transfer: float
     floors: float
     host: float
@@ -73,31 +74,23 @@ class ServingRates(Struct, frozen=True):
     sharpness: float
     product_floor_us: float
     product_row_padding: float
-    prefill_attention_share: float
-    prefill_attention_share_fa3: float
+    prefill_attention_share: float  # of the rate of products
+    exponentials_per_us: float  # of attention in prefills
     decode_attention_share_fa3: float
     padded_rows_fa3: float
     padded_rows: float
     attention_floor_us: float
+    attention_tile_us: float  # of a request and KV head, all SMs at work
     moe_tensor_share: float
     moe_weight_share: float
+    moe_sharpness: float
     moe_row_padding: float
     moe_floor_us: float
     small_kernel_us: float
     decode_host_us: float
     prefill_host_us: float
     launch_us: float
-    pair_share: float
-    group_share: float
-    multicast_share: float
-    small_pair_us: float
-    small_group_us: float
-    pcie_share: float
-    pcie_us: float
-    pcie_gpu_us: float
-    has_multicast: bool
-    nvlink_gbps: float  # of one direction; 0: none that joins all GPUs of a group
-    pcie_gbps: float  # of one direction
+    link: GroupLink  # between the GPUs of a group
     tensor_basis: Basis
     spreads: Spreads
     cache_element_bytes: float = 2.0
@@ -109,7 +102,12 @@ def find_rates(deployment: Deployment) -> ServingRates:
 
     Raises HardwareError for a GPU whose file has neither a tensor peak nor an FP32 peak.
     """
-    rates = compute_rates(deployment.gpu, framework=deployment.framework, gemm_tflops=deployment.gemm_tflops)
+    rates = compute_rates(
+        deployment.gpu,
+        framework=deployment.framework,
+        gemm_tflops=deployment.gemm_tflops,
+        has_bridge=deployment.has_bridge,
+    )
     return msgspec.structs.replace(rates, cache_element_bytes=deployment.kv_dtype.activation_bytes)
 
 
@@ -119,12 +117,14 @@ def compute_rates(
     framework: Framework = Framework.SGLANG,
     gemm_tflops: float | None = None,
     uses_measured: bool = True,
+    has_bridge: bool = False,
     figures: ServingFigures | None = None,
 ) -> ServingRates:
     """Return the rates of a GPU.
 
     gemm_tflops: the sustained rate of large 16-bit products, where the user measured it.
     uses_measured: take what others measured on this GPU; else the datasheet's rule alone.
+    has_bridge: whether NVLink bridges join pairs of GPUs that have no switch.
     figures: other figures than those shipped.
     """
     table = figures or load_serving_figures()
@@ -133,10 +133,10 @@ def compute_rates(
     architecture = next(
         entry for entry in table.architecture if not entry.archs or gpu.file.arch in entry.archs
     )
-    small, transfer = architecture.small_kernel_us, table.transfer
+    small = architecture.small_kernel_us
     bandwidth = gpu.file.memory.bandwidth_gbps
-    nvlink_gbps, pcie_gbps = _find_links(gpu)
     attention, product, moe, host = table.attention, table.product, table.moe, table.host
+    link = find_group_link(gpu, framework, has_bridge=has_bridge, figures=table)
     return ServingRates(
         gpu=gpu.key,
         framework=framework,
@@ -152,33 +152,25 @@ def compute_rates(
         sharpness=architecture.sharpness.value,
         product_floor_us=architecture.product_us.value,
         product_row_padding=product.row_padding.value,
-        prefill_attention_share=attention.prefill_share.value,
-        prefill_attention_share_fa3=attention.prefill_share_fa3.value,
+        prefill_attention_share=attention.tensor_share.value,
+        exponentials_per_us=architecture.exponentials.value * gpu.sm_count * gpu.file.clock.boost_mhz.value,
         decode_attention_share_fa3=attention.decode_share_fa3.value,
         padded_rows_fa3=attention.padded_rows_fa3.value,
         padded_rows=attention.padded_rows.value,
-        attention_floor_us=attention.floor_us.value,
+        attention_floor_us=architecture.attention_us.value,
+        attention_tile_us=architecture.tile_us.value / gpu.sm_count,
         moe_tensor_share=moe.tensor_share.value,
         moe_weight_share=moe.weight_share.value,
+        moe_sharpness=moe.sharpness.value,
         moe_row_padding=moe.row_padding.value,
         moe_floor_us=moe.floor_us.value,
         small_kernel_us=small.value,
         decode_host_us=host.decode_us.value,
         prefill_host_us=host.prefill_us.value,
         launch_us=host.launch_us.value,
-        pair_share=transfer.pair_share.value,
-        group_share=transfer.group_share.value,
-        multicast_share=transfer.multicast_share.value,
-        small_pair_us=transfer.small_pair_us.value,
-        small_group_us=transfer.small_group_us.value,
-        pcie_share=transfer.pcie_share.value,
-        pcie_us=transfer.pcie_us.value,
-        pcie_gpu_us=transfer.pcie_gpu_us.value,
-        has_multicast=gpu.file.arch in _MULTICAST_ARCHS,
-        nvlink_gbps=nvlink_gbps,
-        pcie_gbps=pcie_gbps,
+        link=link,
         tensor_basis=tensor.basis,
-        spreads=_find_spreads(tensor.basis, memory, architecture, nvlink_gbps > 0, table),
+        spreads=_find_spreads(tensor.basis, memory, architecture, link.is_linked(2), table),
         figures=_list_figures(
             (
                 ("sustained rate of 16-bit products", "TF", tensor),
@@ -213,6 +205,7 @@ def _find_spreads(
         weights=factor * spread.weights.value,
         cache=factor * spread.cache.value,
         rows=factor * spread.rows.value,
+        experts=spread.experts.value,
         transfer=(spread.nvlink if has_nvlink else spread.pcie).value,
         floors=factor * spread.floors.value,
         host=spread.host.value,
@@ -251,15 +244,3 @@ def _find_memory(gpu: Gpu, figures: ServingFigures) -> MemoryFigures:
         (entry for entry in figures.memory if any(name.startswith(family) for name in entry.kinds)),
         figures.memory[-1],
     )
-
-
-_PCIE_GBPS = {"3.0 x16": 16.0, "4.0 x16": 32.0, "5.0 x16": 64.0, "6.0 x16": 128.0}
-# Of both directions; below, it is a bridge of two cards, which servers rarely have.
-_LEAST_NVLINK_GBPS = 200.0
-
-
-def _find_links(gpu: Gpu) -> tuple[float, float]:
-    """Return rates of one direction in GB/s: NVLink (0 without one that joins a group), PCIe."""
-    link = gpu.file.link
-    nvlink = 0.0 if link.nvlink_gbps is None else link.nvlink_gbps.value
-    return (nvlink / 2.0 if nvlink >= _LEAST_NVLINK_GBPS else 0.0), _PCIE_GBPS.get(link.pcie, 16.0)

@@ -5,20 +5,20 @@ the part of the shorter that is not hidden, plus a floor; the framework's own ti
 
     product:    ((2 m n k / rate)^p + (bytes / stream)^p)^(1 / p) + floor
     decode:     KV bytes / stream, or the padded query rows of FlashAttention-3 on the tensor cores, + floor
-    all-reduce: bytes * 2 (n - 1) / n / link + latency
+    transfers:  see `collective_times`
 
 Example: a decode step of 16 requests with weights of 28 GB on a memory that streams 1600 GB/s takes at least
 17.5 ms, because every weight is read once whatever the batch is.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import ceil, exp, sqrt
 from typing import NamedTuple
 
 from msgspec import Struct
 
-from analyzer.forecast.group_transfers import compute_collective_us
+from analyzer.forecast.collective_times import time_transfer
 from analyzer.forecast.operator_calls import (
     ActivationCall,
     AttentionCall,
@@ -41,7 +41,8 @@ _ROWS_OF_STEP = 16  # products of more rows take other kernels, which stream a l
 # Scales beside narrow weights, bytes per element.
 _SCALE_BYTES = {DataType.FP8_BLOCK: 4.0 / 128**2, DataType.NVFP4: 1.0 / 16, DataType.INT4_WEIGHTS: 2.0 / 128}
 _ROW_BYTES = 2.0  # of an activation
-_CACHE_ENTRIES = 1 << 14
+_KEPT_CALLS = 1 << 14
+_KEPT_TIMERS = 64
 _INTERVAL_SIGMAS = 1.2816  # 80 % of a normal distribution lie within
 _DECODE_QUERIES = 8  # up to so many new tokens, a request streams its cache as a decode does
 
@@ -77,51 +78,79 @@ class CallTime(NamedTuple):
     weights: float = 0.0
     cache: float = 0.0
     rows: float = 0.0
+    experts: float = 0.0
     transfer: float = 0.0
     floors: float = 0.0
 
 
 def time_step(step: Step, rates: ServingRates) -> StepTime:
     """Return the time of a step; pipeline stages follow each other, so their operators are all in `calls`."""
-    times: dict[str, OperatorTime] = {}
-    launches = 0
-    total_us = tensor = weights = cache = rows = transfer = floors = 0.0
-    for call in step.calls:
-        count = call.count
-        part = time_call(call, rates)
-        us = count * sum(part)
-        total_us += us
-        launches += count
-        tensor += count * part[0]
-        weights += count * part[1]
-        cache += count * part[2]
-        rows += count * part[3]
-        transfer += count * part[4]
-        floors += count * part[5]
-        name, basis = _identify(call, rates)
-        known = times.get(name)
-        times[name] = OperatorTime(name, us if known is None else known.us + us, basis)
-    host = _time_host(step.phase, total_us, launches, rates)
-    parts = CallTime(tensor, weights, cache, rows, transfer, floors)
-    width = _compute_width(parts, host.us, total_us + host.us, rates)
-    return StepTime(total_us + host.us, (*times.values(), host), width)
+    return _find_timer(rates).time(step)
 
 
-def _compute_width(parts: CallTime, host_us: float, total_us: float, rates: ServingRates) -> float:
+class _KeptCall(NamedTuple):
+    """All launches of a call that comes again in other steps."""
+
+    name: str
+    basis: Basis
+    us: float
+    parts: tuple[tuple[int, float], ...]  # place in a `CallTime` and us, where there are any
+
+
+class _StepTimer:
+    """Timer of the steps at one set of rates; keeps calls, because those of decode steps repeat."""
+
+    __slots__ = ("_kept", "_rates")
+
+    def __init__(self, rates: ServingRates) -> None:
+        self._rates = rates
+        self._kept: dict[OperatorCall, _KeptCall] = {}
+
+    def time(self, step: Step) -> StepTime:
+        times: dict[str, OperatorTime] = {}
+        sums = [0.0] * len(CallTime._fields)
+        kernels_us, launches = 0.0, 0
+        for call in step.calls:
+            launches += call.count
+            name, basis, us, parts = self._time_launches(call)
+            kernels_us += us
+            for place, part_us in parts:
+                sums[place] += part_us
+            known = times.get(name)
+            times[name] = OperatorTime(name, us if known is None else known.us + us, basis)
+        host = _time_host(step.phase, kernels_us, launches, self._rates)
+        total_us = kernels_us + host.us
+        width = _compute_width(sums, host.us, total_us, self._rates)
+        return StepTime(total_us, (*times.values(), host), width)
+
+    def _time_launches(self, call: OperatorCall) -> _KeptCall:
+        if isinstance(call, AttentionCall):  # its lengths differ in every step
+            return self._sum_launches(call)
+        kept = self._kept.get(call)
+        if kept is None:
+            if len(self._kept) >= _KEPT_CALLS:
+                self._kept.clear()
+            kept = self._kept[call] = self._sum_launches(call)
+        return kept
+
+    def _sum_launches(self, call: OperatorCall) -> _KeptCall:
+        parts = time_call(call, self._rates)
+        places = tuple((place, call.count * part) for place, part in enumerate(parts) if part)
+        return _KeptCall(*_identify(call, self._rates), call.count * sum(parts), places)
+
+
+@lru_cache(maxsize=_KEPT_TIMERS)
+def _find_timer(rates: ServingRates) -> _StepTimer:
+    return _StepTimer(rates)
+
+
+def _compute_width(parts: Sequence[float], host_us: float, total_us: float, rates: ServingRates) -> float:
     """Return the width of the 80 % interval: the parts err independently, each by its spread."""
     if total_us <= 0:
         return 0.0
-    spreads = rates.spreads
-    errors = (
-        parts.tensor * spreads.tensor,
-        parts.weights * spreads.weights,
-        parts.cache * spreads.cache,
-        parts.rows * spreads.rows,
-        parts.transfer * spreads.transfer,
-        parts.floors * spreads.floors,
-        host_us * spreads.host,
-    )
-    return _INTERVAL_SIGMAS * sqrt(sum(error * error for error in errors)) / total_us
+    *spreads, host = rates.spreads
+    squares = sum((part * spread) ** 2 for part, spread in zip(parts, spreads, strict=True))
+    return _INTERVAL_SIGMAS * sqrt(squares + (host_us * host) ** 2) / total_us
 
 
 def spread_interval(time: float, width: float) -> tuple[float, float]:
@@ -139,13 +168,21 @@ def combine_widths(times: Iterable[tuple[float, float]]) -> float:
 
 
 def _identify(call: OperatorCall, rates: ServingRates) -> tuple[str, Basis]:
+    basis = Basis.CALIBRATED
     if isinstance(call, ProductCall):
-        return call.name, rates.tensor_basis
-    if isinstance(call, NormCall | ElementwiseCall):
-        return call.name, Basis.CALIBRATED
+        basis = rates.tensor_basis
+    elif isinstance(call, CollectiveCall):
+        basis = time_transfer(call.kind, call.message_bytes, call.gpus, rates.link).basis
+    return name_call(call), basis
+
+
+def name_call(call: OperatorCall) -> str:
+    """Return the name of a call's operator, as steps and reports have it."""
+    if isinstance(call, ProductCall | NormCall | ElementwiseCall):
+        return call.name
     if isinstance(call, CollectiveCall):
-        return call.kind.value, Basis.CALIBRATED
-    return _CLASS_NAMES[type(call)], Basis.CALIBRATED
+        return call.kind.value
+    return _CLASS_NAMES[type(call)]
 
 
 _CLASS_NAMES: Mapping[type, str] = {
@@ -165,13 +202,6 @@ def _time_host(phase: Phase, kernels_us: float, launches: int, rates: ServingRat
 
 def time_call(call: OperatorCall, rates: ServingRates) -> CallTime:
     """Return the time of one launch of a call."""
-    if isinstance(call, AttentionCall):  # lengths change with every step: nothing to keep
-        return _time_attention(call, rates)
-    return _time_constant_call(call, rates)
-
-
-@lru_cache(maxsize=_CACHE_ENTRIES)
-def _time_constant_call(call: OperatorCall, rates: ServingRates) -> CallTime:
     match call:
         case ProductCall():
             return time_product(call.m, ceil(call.n / call.n_shards), call.k, call.dtype, rates)
@@ -182,12 +212,12 @@ def _time_constant_call(call: OperatorCall, rates: ServingRates) -> CallTime:
             return _time_rows(_ROW_BYTES * 1.5 * call.rows * call.dim, rates)
         case ElementwiseCall():
             return _time_rows(call.bytes_moved, rates)
+        case AttentionCall():
+            return _time_attention(call, rates)
         case MoeCall():
             return _time_moe(call, rates)
         case CollectiveCall():
-            return CallTime(transfer=compute_collective_us(call, rates))
-        case _:
-            raise AssertionError(call)
+            return CallTime(transfer=time_transfer(call.kind, call.message_bytes, call.gpus, rates.link).us)
 
 
 def time_product(m: int, n: int, k: int, dtype: DataType, rates: ServingRates) -> CallTime:
@@ -234,28 +264,29 @@ def _time_rows(bytes_moved: float, rates: ServingRates) -> CallTime:
 
 def _time_attention(call: AttentionCall, rates: ServingRates) -> CallTime:
     """Return the time of one layer's attention: requests that prefill, then those that decode."""
-    pairs, streamed = _count_work(call)
+    pairs, decoding, streamed = _count_work(call)
     tensor_us = 0.0
     if pairs:
         flops = 2.0 * (call.head_dim + (call.value_dim or call.head_dim)) * call.heads * pairs
-        share = rates.prefill_attention_share_fa3 if _is_fa3(call) else rates.prefill_attention_share
-        tensor_us = flops / (share * rates.tensor_tflops * _FLOPS_PER_US)
-    cache_us = _time_decode_attention(call, streamed, rates) if streamed else 0.0
+        tensor_us = flops / (rates.prefill_attention_share * rates.tensor_tflops * _FLOPS_PER_US)
+        tensor_us += call.heads * pairs / rates.exponentials_per_us
+    cache_us = _time_decode_attention(call, decoding, streamed, rates) if streamed else 0.0
     return CallTime(tensor=tensor_us, cache=cache_us, floors=rates.attention_floor_us)
 
 
-def _count_work(call: AttentionCall) -> tuple[float, int]:
-    """Return pairs of query and key of requests that prefill, and keys of requests that decode."""
+def _count_work(call: AttentionCall) -> tuple[float, int, int]:
+    """Return pairs of query and key of requests that prefill, requests that decode, and their keys."""
     queries, keys, window = call.query_lengths, call.kv_lengths, call.window
     if not window and max(queries, default=0) <= _DECODE_QUERIES:
-        return 0.0, sum(keys)
-    pairs, streamed = 0.0, 0
+        return 0.0, len(keys), sum(keys)
+    pairs, decoding, streamed = 0.0, 0, 0
     for query, kv in zip(queries, keys, strict=True):
         if query <= _DECODE_QUERIES:
+            decoding += 1
             streamed += min(kv, window) if window else kv
         else:
             pairs += count_pairs(query, kv, window)
-    return pairs, streamed
+    return pairs, decoding, streamed
 
 
 def count_pairs(queries: int, keys: int, window: int = 0) -> float:
@@ -274,7 +305,7 @@ def _is_fa3(call: AttentionCall) -> bool:
     return call.implementation.startswith("fa3")
 
 
-def _time_decode_attention(call: AttentionCall, keys: int, rates: ServingRates) -> float:
+def _time_decode_attention(call: AttentionCall, requests: int, keys: int, rates: ServingRates) -> float:
     """Return the time to stream the cache of all decoding requests, or to multiply it by padded query rows.
 
     A tile of query rows holds the heads that share a KV head; the rest of its rows is computed for nothing.
@@ -291,7 +322,7 @@ def _time_decode_attention(call: AttentionCall, keys: int, rates: ServingRates) 
     rows = groups * _round_up(max(1.0, call.heads / groups), unit)
     flops = 2.0 * (call.head_dim + value_dim) * rows * keys
     tensor_us = flops / (rates.decode_attention_share_fa3 * rates.tensor_tflops * _FLOPS_PER_US)
-    return max(byte_us, tensor_us)
+    return max(byte_us, tensor_us, requests * groups * rates.attention_tile_us)
 
 
 def _time_moe(call: MoeCall, rates: ServingRates) -> CallTime:
@@ -309,4 +340,5 @@ def _time_moe(call: MoeCall, rates: ServingRates) -> CallTime:
     moved = rows * (2.0 * call.hidden + 3.0 * call.intermediate) * _ROW_BYTES
     bytes_all = touched * width * _weight_bytes(call.dtype) + moved
     byte_us = bytes_all / (rates.moe_weight_share * rates.bandwidth_gbps * _BYTES_PER_US)
-    return _join(tensor_us, byte_us, rates.sharpness, rates.moe_floor_us)
+    joined = _join(tensor_us, byte_us, rates.moe_sharpness, rates.moe_floor_us)
+    return CallTime(experts=sum(joined))

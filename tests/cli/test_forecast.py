@@ -35,9 +35,11 @@ def test_the_report_adds_up(capsys):
     assert len(steps) == 128  # the longest request
     assert [step["phase"] for step in steps] == ["prefill"] + ["decode"] * 127
     assert report["total_ms"] == pytest.approx(sum(step["time_ms"] for step in steps))
-    assert report["prefill_ms"] == steps[0]["time_ms"]
+    assert report["prefill_ms"] == pytest.approx(steps[0]["time_ms"])
     decodes = sorted(step["time_ms"] for step in steps[1:])
-    assert report["decode_ms"] == decodes[63]
+    assert report["decode_ms"] == pytest.approx(decodes[63])
+    for name in ("prefill_ms", "decode_ms", "total_ms"):
+        assert 0 < report[f"{name}_low"] < report[name] < report[f"{name}_high"]
     operators = report["operators"].values()
     assert sum(entry["total_ms"] for entry in operators) == pytest.approx(report["total_ms"])
     assert sum(entry["prefill_ms"] for entry in operators) == pytest.approx(report["prefill_ms"])
@@ -62,11 +64,11 @@ def test_the_report_adds_up(capsys):
 
 def test_a_run_without_decode_steps(capsys):
     report = _forecast(capsys, _MODEL, "--input-tokens", "100", "--output-tokens", "1", "--gpu", "h100")
-    assert report["decode_ms"] is None
+    assert report["decode_ms"] is report["decode_ms_low"] is None
     assert report["total_ms"] == report["prefill_ms"]
     code, out, _ = _run(capsys, _MODEL, "--input-tokens", "100", "--output-tokens", "1", "--gpu", "h100")
     assert code == 0
-    assert "decode step)" not in out
+    assert "TPOT" not in out
 
 
 @pytest.mark.parametrize(
@@ -98,8 +100,8 @@ def test_text_names_times_breakdown_memory_and_what_they_rest_on(capsys):
     assert (code, err) == (0, "")
     for text in (
         "llama-3.1-8b on 1 x H100 SXM (tp 1), sglang, bf16: 8 requests, 11,184 prompt tokens, 640 generated",
-        "time to first token",
-        "time per output token",
+        "TTFT (prefill)",
+        "TPOT (median decode step)",
         "total (128 steps)",
         "output tokens/s",
         "gate_up_proj",
@@ -108,6 +110,24 @@ def test_text_names_times_breakdown_memory_and_what_they_rest_on(capsys):
     ):
         assert text in out
     assert _run(capsys, _MODEL, "--requests", _TRACE, "--gpu", "h100")[1] == out
+
+
+def test_calls_sum_to_the_operators_and_explain_shows_them(capsys):
+    report = _forecast(capsys, _MODEL, "--requests", _TRACE, "--gpu", "h100", "--tp", "2")
+    for phase, field in (("prefill", "prefill_ms"), ("decode", "decode_ms")):
+        calls = [entry for entry in report["calls"] if entry["phase"] == phase]
+        assert calls
+        sums = {}
+        for entry in calls:
+            assert sum(entry["parts_us"].values()) == pytest.approx(entry["time_us"])
+            assert entry["parts_us"][entry["bound"]] == max(entry["parts_us"].values())
+            sums[entry["operator"]] = sums.get(entry["operator"], 0) + entry["total_ms"]
+        found = {name: entry[field] for name, entry in report["operators"].items() if name != "host"}
+        assert sums == pytest.approx(found)
+    code, out, _ = _run(capsys, _MODEL, "--requests", _TRACE, "--gpu", "h100", "--explain")
+    assert code == 0
+    assert "m=11,184 n=28,672 k=4,096" in out
+    assert "m=4 n=28,672 k=4,096" in out  # of the median step; shorter requests have left
 
 
 def test_warnings_for_long_contexts_and_times_of_arrival(capsys, tmp_path):
@@ -152,11 +172,16 @@ def test_names_from_files_are_escaped(capsys, tmp_path):
         ([_MODEL, *_EQUAL, "--memory-fraction", "0"], "no share", "at most 1"),
         ([_MODEL, *_EQUAL, "--gemm-tflops", "nan"], "no rate", "TFLOP/s"),
         ([_MODEL, *_EQUAL, "--ep", "2", "--tp", "2"], "has no experts", "--ep"),
-        ([_MODEL, "--input-tokens", "9", "--output-tokens", "200001"], "200,001 tokens", "steps"),
+        ([_MODEL, "--input-tokens", "9", "--output-tokens", "131073"], "131,073 tokens", "steps"),
         (
             [_MODEL, "--batch", "900", "--input-tokens", "2000", "--output-tokens", "9"],
             "does not fit",
             "requests fit",
+        ),
+        (
+            [_MODEL, "--batch", "90000", "--input-tokens", "9", "--output-tokens", "900"],
+            "81,000,000 tokens",
+            "fewer",
         ),
         (["/nowhere.json", *_EQUAL], "No such file", "config.json"),
         ([_TRACE, *_EQUAL], "not JSON", "config.json"),
