@@ -19,7 +19,7 @@ from analyzer.tuning.samples import Samples
 
 GPUS = {
     "NVIDIA GeForce RTX 2080 Ti": "rtx-2080-ti",
-    "NVIDIA GeForce RTX 3090": "rtx-3090",
+    "NVIDIA GeForce RTX 3060 Laptop GPU": "rtx-3060-laptop",
     "NVIDIA TITAN RTX": "titan-rtx",
 }
 
