@@ -1,7 +1,7 @@
 """Runs with measured times, and figures of `hwdb/serving.toml` fitted on some of them.
 
-A figure is fitted by its logarithm, towards a prior from microbenchmarks: 32 times (prefill and decode step of
-16 runs) decide a dozen figures. `fit` returns factors on the shipped figures, so 1 means that the runs agree.
+A figure is fitted by its logarithm, towards a prior from microbenchmarks: 32 times (prefill and decode step
+of 16 runs) decide a dozen figures. `fit` returns factors on the shipped figures: at 1 the runs agree.
 """
 
 import csv
@@ -28,6 +28,7 @@ from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_database import load_gpu
 
 GPU_KEYS = {"A100-80GB SXM": "a100-80gb-sxm", "A40": "a40", "H20": "h20", "L20": "l20"}
+_RATE_SIGMA = 0.03
 PREFILL_SIGMA, DECODE_SIGMA = 0.01, 0.025  # noise of the times: clocks wander by one percent between models
 
 
@@ -86,7 +87,11 @@ def _load_run(data: Path, row: Mapping[str, str]) -> Run:
     prefill, *decodes = list_steps(config, deployment, trace.requests)
     middle = median_low([step.kv_tokens for step in decodes])
     peers = {
-        peer: tuple(float(row[f"{peer}_{part}_ms"]) for part in ("prefill", "decode", "total"))
+        peer: (
+            float(row[f"{peer}_prefill_ms"]),
+            float(row[f"{peer}_decode_ms"]),
+            float(row[f"{peer}_total_ms"]),
+        )
         for peer in PEERS
         if row[f"{peer}_total_ms"]
     }
@@ -116,8 +121,7 @@ KNOBS = (
     Knob("floor of attention", ("attention_floor_us",), 0.4),
     Knob("floor of a small kernel", ("small_kernel_us",), 0.3),
     Knob("padded rows of FlashAttention-3", ("decode_attention_share_fa3",), 0.3),
-    Knob("prefill attention, FlashAttention-2", ("prefill_attention_share",), 0.1),
-    Knob("prefill attention, FlashAttention-3", ("prefill_attention_share_fa3",), 0.1),
+    Knob("products of attention in prefills", ("prefill_attention_share",), 0.1),
     Knob("norms and activations stream", ("row_share",), 0.05),
     Knob("all-reduce of large messages", ("large_scale",), 0.05),
     Knob("all-reduce of small messages, two GPUs", ("small_pair_us",), 0.4),
@@ -169,19 +173,24 @@ class Forecast:
 
 
 def forecast(run: Run, rates: ServingRates) -> Forecast:
-    """Return the forecast of a run: decode steps take the median step's time, which 0.1 % of total confirms."""
+    """Return the forecast of a run; all decode steps take the median step's time, as the totals confirm."""
     prefill, decode = time_step(run.prefill, rates), time_step(run.median_decode, rates)
     total_us = prefill.total_us + run.decode_steps * decode.total_us
     return Forecast(prefill, decode, prefill.total_us / 1e3, decode.total_us / 1e3, total_us / 1e3)
 
 
+def add_rate_knobs(runs: Sequence[Run], setting: Setting) -> Setting:
+    """Return a setting in which the rate of each GPU of the runs may move by a few percent too."""
+    gpus = sorted({run.gpu.key for run in runs})
+    rates = tuple(Knob(f"rate {gpu}", ("tensor_tflops",), _RATE_SIGMA, gpu=gpu) for gpu in gpus)
+    return Setting((*setting.knobs, *rates), setting.unmeasured, setting.fixed)
+
+
 def fit(runs: Sequence[Run], setting: Setting) -> dict[str, float]:
     """Return the factor of each knob: least squares of log times, and of logs of factors over their sigma."""
     gpus = sorted({run.gpu.key for run in runs})
-    knobs = [knob for knob in setting.knobs if any(knob.applies(load_gpu(gpu)) for gpu in gpus)]
-    rate_knobs = [Knob(f"rate {gpu}", ("tensor_tflops",), 0.03, gpu=gpu) for gpu in gpus]
-    every = (*knobs, *rate_knobs)
-    wide = Setting(every, setting.unmeasured, setting.fixed)
+    wide = add_rate_knobs(runs, setting)
+    every = [knob for knob in wide.knobs if any(knob.applies(load_gpu(gpu)) for gpu in gpus)]
     sigmas = np.array([knob.prior_sigma for knob in every])
 
     def measure(logs: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -11,6 +11,7 @@ from analyzer.cli.exit_codes import ExitCode
 from analyzer.cli.forecast_layouts import ComparisonChoice, compare, comparison_options
 from analyzer.cli.output import check_outputs, output_options, write_report
 from analyzer.cli.progress import show_progress
+from analyzer.render.text_options import TextOptions
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ _NO_REQUESTS_HINT = "name a table with --requests, or give --batch, --input-toke
 @click.option("--batch", type=int, metavar="N", help="So many equal requests, in place of a trace.")
 @click.option("--input-tokens", type=int, metavar="N", help="Tokens of each prompt.")
 @click.option("--output-tokens", type=int, metavar="N", help="Tokens generated for each.")
+@click.option("--explain", is_flag=True, help="All calls of the prefill and of a decode step; whole sources.")
 @layout_options
 @comparison_options
 @output_options("forecast")
@@ -52,6 +54,7 @@ def forecast(
     batch: int | None,
     input_tokens: int | None,
     output_tokens: int | None,
+    explain: bool,
     output_format: str,
     output: Path | None,
 ) -> ExitCode:
@@ -68,12 +71,14 @@ def forecast(
     check_outputs([each for each in inputs if each is not None], output, comparison.page)
     trace = _choose_requests(requests, batch, input_tokens, output_tokens)
     if len(layouts) > 1 or comparison.is_asked:
+        if explain:
+            raise UsageError("--explain explains one layout", hint="forecast it alone, without a comparison")
         return compare(path, trace, layouts, comparison, output_format, output)
     with show_progress("timing steps") as progress:
         report = forecast_model(
             path, trace, layouts[0], lists_operators=output_format == "json", progress=progress
         )
-    write_report(report, output_format, output)
+    write_report(report, output_format, output, TextOptions(explain=explain))
     return ExitCode.CLEAN
 
 

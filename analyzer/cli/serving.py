@@ -107,6 +107,7 @@ def serving(
     MODEL.json is the config.json that Hugging Face keeps beside the weights, or its folder. The engine
     batches continuously, as vLLM or SGLang does: queue, chunked prefill, paged KV cache, preemption.
     """
+    from analyzer.forecast.engine_limits import GivenLimits
     from analyzer.pipeline.serving import ServingOptions, simulate_model
     from analyzer.render.registry import find_format
 
@@ -117,10 +118,9 @@ def serving(
         count=count,
         process=ArrivalProcess(process),
         seed=seed,
-        chunk_tokens=chunk,
-        max_running=max_batch,
-        block_tokens=block,
-        kv_tokens=kv_tokens,
+        limits=GivenLimits(
+            chunk_tokens=chunk, max_running=max_batch, block_tokens=block, kv_capacity_tokens=kv_tokens
+        ),
         slo_ttft_ms=slo_ttft_ms,
         slo_tpot_ms=slo_tpot_ms,
         finds_rates=find_rate,

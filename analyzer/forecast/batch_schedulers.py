@@ -1,28 +1,30 @@
 """Schedulers of serving engines: which requests the next step takes, and which give way when memory runs out.
 
-**vLLM** (the V1 scheduler, read in the sources of 0.10 to 0.13: `v1/core/sched/scheduler.py`). A step has a
-budget of tokens. Running requests come first, in the order of their admission: one token for each that
-decodes, what is left of the budget for the one that prefills. Then waiting requests are admitted, first
-come first served, each with as much of its prompt as the budget has left; it needs blocks for this part
-only. Prefills and decodes share a step. Where a running request finds no free block, the one admitted last
-is preempted: it goes back to the head of the queue, and its prompt and all that it has generated are
-computed again. A step that has preempted admits no one.
+**vLLM** (the V1 scheduler, `v1/core/sched/scheduler.py`, which has had these rules since 0.10; read at
+commit 00024d3). A step has a budget of tokens. Running requests come first, in the order of their
+admission: one token for each that decodes, what is left of the budget for the one that prefills. Then
+waiting requests are admitted, first come first served, each with as much of its prompt as the budget has
+left; it needs blocks for this part only. Prefills and decodes share a step. Where a running request finds
+no free block, the one admitted last is preempted: it goes back to the head of the queue, and its prompt and
+all that it has generated are computed again, less what is still in its blocks: with the prefix cache, which
+is on by default, they keep their contents at the tail of the free list until others take them. A step that
+has preempted admits no one.
 
-**SGLang** (the scheduler of 0.4 and 0.5: `managers/scheduler.py`, `schedule_policy.py`). A step either
-prefills or decodes, and prefilling goes first: while a request can be admitted, or a chunk of one is left,
-no one decodes. A request is admitted if its prompt and its whole output fit beside what the running ones
-are expected to need still, which is a ratio of their remaining output (0.7 at first, less with every decode
-step down to 0.098 after 600 steps). Once one cannot be admitted, none is tried until a request ends or is
-retracted. Where the next decode step does not fit, the request with the fewest outputs is retracted to the
-tail of the queue, and the ratio becomes what the batch has needed so far.
+**SGLang** (the scheduler of 0.4 and 0.5, `managers/scheduler.py`; `schedule_policy.py` read at commit
+00550cd). A step either prefills or decodes, and prefilling goes first: while a request can be admitted, or
+a chunk of one is left, no one decodes. A request is admitted if its prompt and its whole output fit beside
+what the running ones are expected to need still, which is a ratio of their remaining output (0.7 at first,
+less with every decode step down to 0.098 after 600 steps). Once one cannot be admitted, none is tried until
+a request ends or is retracted. Where the next decode step does not fit, the request with the fewest outputs
+is retracted to the tail of the queue, and the ratio becomes what the batch has needed so far.
 
 Both are told the output lengths in advance as `max_tokens`, as benchmark clients set them. The queue is
 first come first served in both.
 
-Not modelled: prefix caching (no request shares a prompt), speculative decoding, batches padded to the sizes
-of captured CUDA graphs, priorities, LoRA, SGLang's mixed chunks and its overlap of scheduling with the step
-before, vLLM's asynchronous scheduling, batches that overlap in a pipeline of several stages, prefill and
-decode on different machines.
+Not modelled: prefix caching between requests (no two share a prompt), speculative decoding, batches padded
+to the sizes of captured CUDA graphs, priorities, LoRA, SGLang's mixed chunks and its overlap of scheduling
+with the step before, vLLM's asynchronous scheduling, batches that overlap in a pipeline of several stages,
+prefill and decode on different machines.
 """
 
 from typing import Protocol
@@ -57,8 +59,8 @@ class Scheduler(Protocol):
         """Take note that requests ended."""
         ...
 
-    def explain_misfit(self, limits: EngineLimits, prompt_tokens: int, output_tokens: int) -> str:
-        """Return why a request can never run alone, with what would work; empty if it can."""
+    def count_needed_tokens(self, limits: EngineLimits, prompt_tokens: int, output_tokens: int) -> int:
+        """Return the tokens of KV cache without which a request can never run, not even alone."""
         ...
 
 
@@ -80,11 +82,13 @@ class VllmScheduler:
             budget -= prefills[0].tokens
         while not n_preempted and budget > 0 and state.waiting:
             request = state.waiting[0]
-            tokens = min(state.count_known_tokens(request), budget)
+            cached = state.count_cached_tokens(request)
+            tokens = min(state.count_known_tokens(request) - cached, budget)
             is_full = len(state.decoding) + len(prefills) >= state.limits.max_running
-            if is_full or not state.has_room_for_decodes(state.count_blocks(tokens)):
+            if is_full or not state.has_room_for_decodes(state.count_blocks(cached + tokens)):
                 break
             state.waiting.popleft()
+            state.restore(request)
             prefills.append(_begin_chunk(state, request, budget))
             budget -= tokens
         return StepPlan(tuple(prefills), decodes=len(state.decoding) > 0, is_steady=not n_preempted)
@@ -94,7 +98,7 @@ class VllmScheduler:
         n_preempted = 0
         while not self._fits(state):
             last = state.prefilling if state.prefilling != NO_REQUEST else int(state.decoding[-1])
-            state.drop(last)
+            state.drop(last, is_cached=True)
             state.waiting.appendleft(last)
             n_preempted += 1
         return n_preempted
@@ -113,9 +117,9 @@ class VllmScheduler:
     def end_requests(self) -> None:
         """Do nothing: admission is tried in every step."""
 
-    def explain_misfit(self, limits: EngineLimits, prompt_tokens: int, output_tokens: int) -> str:
-        """Return why a request can never run alone, with what would work; empty if it can."""
-        return _explain_need(prompt_tokens + output_tokens - 1, limits)
+    def count_needed_tokens(self, limits: EngineLimits, prompt_tokens: int, output_tokens: int) -> int:
+        """Return the tokens of KV cache without which a request can never run: all but the last one."""
+        return prompt_tokens + output_tokens - 1
 
 
 class SglangScheduler:
@@ -193,7 +197,7 @@ class SglangScheduler:
                 state.decoding.tolist(),
                 key=lambda each: (state.generated[each], -state.prompt_tokens[each], -each),
             )
-            state.drop(request)
+            state.drop(request, is_cached=False)
             state.waiting.append(request)
             is_retracted = True
         if is_retracted:
@@ -211,9 +215,9 @@ class SglangScheduler:
         """Try admission again."""
         self._is_full = False
 
-    def explain_misfit(self, limits: EngineLimits, prompt_tokens: int, output_tokens: int) -> str:
-        """Return why a request can never run alone, with what would work; empty if it can."""
-        return _explain_need(prompt_tokens + output_tokens + limits.block_tokens, limits)
+    def count_needed_tokens(self, limits: EngineLimits, prompt_tokens: int, output_tokens: int) -> int:
+        """Return the tokens of KV cache without which a request is never admitted: a block beyond all."""
+        return prompt_tokens + output_tokens + limits.block_tokens
 
 
 def _begin_chunk(state: EngineState, request: int, budget: int) -> PrefillChunk:
@@ -222,10 +226,3 @@ def _begin_chunk(state: EngineState, request: int, budget: int) -> PrefillChunk:
     tokens = min(state.count_known_tokens(request) - context, budget)
     state.hold(request, tokens)
     return PrefillChunk(request, context, tokens)
-
-
-def _explain_need(needed_tokens: int, limits: EngineLimits) -> str:
-    capacity = limits.n_blocks * limits.block_tokens
-    if needed_tokens <= capacity:
-        return ""
-    return f"it needs {needed_tokens:,} tokens of KV cache, and {capacity:,} fit"

@@ -33,6 +33,7 @@ from analyzer.forecast.serving_load import ServingLoad
 from analyzer.forecast.step_clock import StepClock, StepLengths, StepShape
 
 _MAX_JUMP = 4_096  # steps whose durations are asked for together
+_LIKELY_STEP_S = 0.01
 _MARGIN = 1.1  # of the steps that an arrival is expected to be away
 _GAPS_PER_OCTAVE = 128  # of the histogram of inter-token latencies: half a percent
 _SHORTEST_GAP_S = 1e-6
@@ -80,7 +81,7 @@ class ServingRun(Struct, frozen=True):
 
 
 def locate_gap(share: float, counts: NDArray[np.int64]) -> float:
-    """Return the inter-token latency, seconds, below which a share of the gaps lies; within half a percent."""
+    """Return the inter-token latency in seconds that a share of the gaps is below, within half a percent."""
     total = int(counts.sum())
     if not total:
         return math.nan
@@ -97,7 +98,7 @@ def simulate_serving(
 ) -> ServingRun:
     """Return what becomes of a load until its last request ends.
 
-    scheduler: new, since it remembers. Every request must fit alone (`Scheduler.explain_misfit`).
+    scheduler: new, since it remembers. Every request must fit alone (`Scheduler.count_needed_tokens`).
     """
     simulation = _Simulation(load, limits, scheduler, clock, observe)
     simulation.run()
@@ -129,6 +130,7 @@ class _Simulation:
         self._longest_gap_s = 0.0
         self._gaps: list[tuple[NDArray[np.float64], int]] = []  # not in the histogram yet, with how often
         self._n_gaps = self._most_held = 0
+        self._last_step_s = _LIKELY_STEP_S  # of a decode step: how far to look ahead for an arrival
         self._n_steps, self._busy_s, self._request_seconds, self._prefilled = 0, 0.0, 0.0, 0
 
     def run(self) -> None:
@@ -207,13 +209,13 @@ class _Simulation:
         state = self._state
         kv_lengths = state.held_tokens[state.decoding] + 1
         if until_s < math.inf:
-            first_s = float(self._clock.time_decode_run(kv_lengths, 1)[0])
-            steps = min(steps, math.ceil((until_s - self._now_s) / first_s * _MARGIN))
+            steps = min(steps, math.ceil((until_s - self._now_s) / self._last_step_s * _MARGIN))
         durations = self._clock.time_decode_run(kv_lengths, steps)
         ends = durations.cumsum()
         done = min(steps, int(np.searchsorted(ends, until_s - self._now_s)) + 1)
         total_s = float(ends[done - 1])
         self._notify(plan, self._now_s, done, self._now_s + total_s)
+        self._last_step_s = float(durations[done - 1])
         self._pass_time(float(durations[0]), 1)
         self._count_own_gaps()
         if done > 1:

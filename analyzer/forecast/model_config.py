@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.files import read_file
+from analyzer.forecast.model_quantization import QUANTIZATION_HINT, find_quantized_type
 from analyzer.operators.names import DataType
 from analyzer.text.errors import InputError
 from analyzer.text.json_spans import ByteSpan, JsonPath, JsonSpans, find_json_spans, split_decode_error
@@ -26,6 +27,7 @@ _MAX_NESTING = 32
 _UTF8_BOM = b"\xef\xbb\xbf"
 _MAX_SIZE = 1 << 22  # of a width or a vocabulary; beyond is a typing error
 _MAX_COUNT = 1 << 14  # of layers, heads, experts
+_LARGEST_SHOWN = 10**30  # Python refuses to print numbers of thousands of digits
 _TEXT_PART = "text_config"
 _FILE_HINT = "name the config.json that lies beside the model's weights"
 
@@ -283,17 +285,13 @@ class _ConfigReader:
     def _read_quantization(self, quantization: object) -> DataType:
         """Return the data type of quantized weights. Raises InputError."""
         key = "quantization_config"
-        hint = "known are fp8, with or without blocks, and awq and gptq of 4 or 8 bits"
-        method = quantization.get("quant_method") if isinstance(quantization, dict) else None
-        if not isinstance(quantization, dict) or not isinstance(method, str):
-            raise self.make_error(key, f"{key} has no quant_method", hint)
-        if method in ("fp8", "fbgemm_fp8"):
-            return DataType.FP8_BLOCK if quantization.get("weight_block_size") else DataType.FP8
-        weights = {4: DataType.INT4_WEIGHTS, 8: DataType.INT8_WEIGHTS}
-        bits = quantization.get("bits", 4)
-        if method in ("awq", "gptq") and isinstance(bits, int) and bits in weights:
-            return weights[bits]
-        raise self.make_error(key, f"unknown quantization {_shorten(method)} in {key}", hint)
+        if not isinstance(quantization, dict) or not isinstance(quantization.get("quant_method"), str):
+            raise self.make_error(key, f"{key} has no quant_method", QUANTIZATION_HINT)
+        dtype = find_quantized_type(quantization)
+        if dtype is None:
+            method = _shorten(quantization["quant_method"])
+            raise self.make_error(key, f"unknown quantization {method} in {key}", QUANTIZATION_HINT)
+        return dtype
 
     def read_size(
         self, key: str, *, default: int | None = None, most: int = _MAX_SIZE, least: int = 1
@@ -347,6 +345,8 @@ class _ConfigReader:
 
 
 def _shorten(value: object) -> str:
+    if isinstance(value, int) and abs(value) > _LARGEST_SHOWN:
+        return "of so many digits"
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
 

@@ -56,14 +56,12 @@ class ProductFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class AttentionFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Attention: shares of the rate of products, padding of query rows, floor of a layer."""
+    """Attention: shares of the rate of products, padding of query rows."""
 
-    prefill_share: HardwareParameter
-    prefill_share_fa3: HardwareParameter
+    tensor_share: HardwareParameter  # in prefills
     decode_share_fa3: HardwareParameter
     padded_rows_fa3: HardwareParameter
     padded_rows: HardwareParameter
-    floor_us: HardwareParameter
 
 
 class MoeFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -83,6 +81,9 @@ class ArchitectureFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     sharpness: HardwareParameter  # how well a product hides the shorter of tensor and byte time
     product_us: HardwareParameter  # of a product, beyond its bytes or operations
     small_kernel_us: HardwareParameter  # floor of a small kernel in a CUDA graph
+    exponentials: HardwareParameter  # of attention, per SM and cycle at the boost clock
+    attention_us: HardwareParameter  # floor of a layer's attention
+    tile_us: HardwareParameter  # least time of an SM for one request and KV head in decoding
 
 
 class TransferFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -74,12 +74,13 @@ class ServingRates(Struct, frozen=True):
     sharpness: float
     product_floor_us: float
     product_row_padding: float
-    prefill_attention_share: float
-    prefill_attention_share_fa3: float
+    prefill_attention_share: float  # of the rate of products
+    exponentials_per_us: float  # of attention in prefills
     decode_attention_share_fa3: float
     padded_rows_fa3: float
     padded_rows: float
     attention_floor_us: float
+    attention_tile_us: float  # of a request and KV head, all SMs at work
     moe_tensor_share: float
     moe_weight_share: float
     moe_sharpness: float
@@ -151,12 +152,13 @@ def compute_rates(
         sharpness=architecture.sharpness.value,
         product_floor_us=architecture.product_us.value,
         product_row_padding=product.row_padding.value,
-        prefill_attention_share=attention.prefill_share.value,
-        prefill_attention_share_fa3=attention.prefill_share_fa3.value,
+        prefill_attention_share=attention.tensor_share.value,
+        exponentials_per_us=architecture.exponentials.value * gpu.sm_count * gpu.file.clock.boost_mhz.value,
         decode_attention_share_fa3=attention.decode_share_fa3.value,
         padded_rows_fa3=attention.padded_rows_fa3.value,
         padded_rows=attention.padded_rows.value,
-        attention_floor_us=attention.floor_us.value,
+        attention_floor_us=architecture.attention_us.value,
+        attention_tile_us=architecture.tile_us.value / gpu.sm_count,
         moe_tensor_share=moe.tensor_share.value,
         moe_weight_share=moe.weight_share.value,
         moe_sharpness=moe.sharpness.value,

@@ -135,12 +135,28 @@ class ExactClock:
         return self._timer(step) / _US_PER_S
 
 
+class _Knots(Struct, frozen=True):
+    """Times of decode steps of one batch at consecutive knots."""
+
+    numbers: range
+    kv_tokens: NDArray[np.float64]  # at least one for each request, so the first may be equal
+    times_s: NDArray[np.float64]
+
+    @property
+    def first(self) -> int:
+        return self.numbers[0]
+
+    @property
+    def last(self) -> int:
+        return self.numbers[-1]
+
+
 class BucketedClock:
     """Times of rounded steps, each asked for once; one clock serves many simulations of a deployment."""
 
     def __init__(self, make_step: MakeStep, timer: StepTimer) -> None:
         self._make_step, self._timer = make_step, timer
-        self._knot_times: dict[tuple[int, int], float] = {}  # by batch and knot
+        self._knots: dict[int, _Knots] = {}  # by batch
         self._step_times: dict[StepShape, float] = {}
         self.n_timed = 0  # steps that were asked for
 
@@ -165,16 +181,24 @@ class BucketedClock:
         """Return times of decode steps of a batch, by ascending KV tokens."""
         first = math.floor(math.log2(kv_tokens[0]) * KNOTS_PER_OCTAVE)
         last = math.ceil(math.log2(kv_tokens[-1]) * KNOTS_PER_OCTAVE) + 1
-        knots = range(first, last + 1)
-        places = [_locate_knot(knot, batch) for knot in knots]
-        return np.interp(kv_tokens, places, [self._time_knot(batch, knot) for knot in knots])
+        known = self._knots.get(batch)
+        if known is None or first < known.first or last > known.last:
+            known = self._knots[batch] = self._extend_knots(batch, first, last, known)
+        return np.interp(kv_tokens, known.kv_tokens, known.times_s)
 
-    def _time_knot(self, batch: int, knot: int) -> float:
-        time_s = self._knot_times.get((batch, knot))
-        if time_s is None:
-            shape = StepShape(decodes=batch, decode_kv_tokens=_locate_knot(knot, batch))
-            time_s = self._knot_times[batch, knot] = self._time(shape)
-        return time_s
+    def _extend_knots(self, batch: int, first: int, last: int, known: "_Knots | None") -> "_Knots":
+        """Return the times of a range of knots and of those known, with no gap between them."""
+        times = {} if known is None else dict(zip(known.numbers, known.times_s.tolist(), strict=True))
+        numbers = range(min(first, *times), max(last, *times) + 1) if times else range(first, last + 1)
+        places = [max(batch, round(2 ** (number / KNOTS_PER_OCTAVE))) for number in numbers]
+        for number, place in zip(numbers, places, strict=True):
+            if number not in times:
+                times[number] = self._time(StepShape(decodes=batch, decode_kv_tokens=place))
+        return _Knots(
+            numbers,
+            np.array(places, dtype=np.float64),
+            np.array([times[number] for number in numbers]),
+        )
 
     def _time(self, shape: StepShape) -> float:
         self.n_timed += 1
@@ -182,11 +206,6 @@ class BucketedClock:
         return (
             self._timer(self._make_step(shape.phase, lengths.query_lengths, lengths.kv_lengths)) / _US_PER_S
         )
-
-
-def _locate_knot(knot: int, batch: int) -> int:
-    """Return the KV tokens of a knot: at least one for each request."""
-    return max(batch, round(2 ** (knot / KNOTS_PER_OCTAVE)))
 
 
 def round_shape(shape: StepShape) -> StepShape:

@@ -168,13 +168,21 @@ def combine_widths(times: Iterable[tuple[float, float]]) -> float:
 
 
 def _identify(call: OperatorCall, rates: ServingRates) -> tuple[str, Basis]:
+    basis = Basis.CALIBRATED
     if isinstance(call, ProductCall):
-        return call.name, rates.tensor_basis
-    if isinstance(call, NormCall | ElementwiseCall):
-        return call.name, Basis.CALIBRATED
+        basis = rates.tensor_basis
+    elif isinstance(call, CollectiveCall):
+        basis = time_transfer(call.kind, call.message_bytes, call.gpus, rates.link).basis
+    return name_call(call), basis
+
+
+def name_call(call: OperatorCall) -> str:
+    """Return the name of a call's operator, as steps and reports have it."""
+    if isinstance(call, ProductCall | NormCall | ElementwiseCall):
+        return call.name
     if isinstance(call, CollectiveCall):
-        return call.kind.value, time_transfer(call.kind, call.message_bytes, call.gpus, rates.link).basis
-    return _CLASS_NAMES[type(call)], Basis.CALIBRATED
+        return call.kind.value
+    return _CLASS_NAMES[type(call)]
 
 
 _CLASS_NAMES: Mapping[type, str] = {
@@ -256,28 +264,29 @@ def _time_rows(bytes_moved: float, rates: ServingRates) -> CallTime:
 
 def _time_attention(call: AttentionCall, rates: ServingRates) -> CallTime:
     """Return the time of one layer's attention: requests that prefill, then those that decode."""
-    pairs, streamed = _count_work(call)
+    pairs, decoding, streamed = _count_work(call)
     tensor_us = 0.0
     if pairs:
         flops = 2.0 * (call.head_dim + (call.value_dim or call.head_dim)) * call.heads * pairs
-        share = rates.prefill_attention_share_fa3 if _is_fa3(call) else rates.prefill_attention_share
-        tensor_us = flops / (share * rates.tensor_tflops * _FLOPS_PER_US)
-    cache_us = _time_decode_attention(call, streamed, rates) if streamed else 0.0
+        tensor_us = flops / (rates.prefill_attention_share * rates.tensor_tflops * _FLOPS_PER_US)
+        tensor_us += call.heads * pairs / rates.exponentials_per_us
+    cache_us = _time_decode_attention(call, decoding, streamed, rates) if streamed else 0.0
     return CallTime(tensor=tensor_us, cache=cache_us, floors=rates.attention_floor_us)
 
 
-def _count_work(call: AttentionCall) -> tuple[float, int]:
-    """Return pairs of query and key of requests that prefill, and keys of requests that decode."""
+def _count_work(call: AttentionCall) -> tuple[float, int, int]:
+    """Return pairs of query and key of requests that prefill, requests that decode, and their keys."""
     queries, keys, window = call.query_lengths, call.kv_lengths, call.window
     if not window and max(queries, default=0) <= _DECODE_QUERIES:
-        return 0.0, sum(keys)
-    pairs, streamed = 0.0, 0
+        return 0.0, len(keys), sum(keys)
+    pairs, decoding, streamed = 0.0, 0, 0
     for query, kv in zip(queries, keys, strict=True):
         if query <= _DECODE_QUERIES:
+            decoding += 1
             streamed += min(kv, window) if window else kv
         else:
             pairs += count_pairs(query, kv, window)
-    return pairs, streamed
+    return pairs, decoding, streamed
 
 
 def count_pairs(queries: int, keys: int, window: int = 0) -> float:
@@ -296,7 +305,7 @@ def _is_fa3(call: AttentionCall) -> bool:
     return call.implementation.startswith("fa3")
 
 
-def _time_decode_attention(call: AttentionCall, keys: int, rates: ServingRates) -> float:
+def _time_decode_attention(call: AttentionCall, requests: int, keys: int, rates: ServingRates) -> float:
     """Return the time to stream the cache of all decoding requests, or to multiply it by padded query rows.
 
     A tile of query rows holds the heads that share a KV head; the rest of its rows is computed for nothing.
@@ -313,7 +322,7 @@ def _time_decode_attention(call: AttentionCall, keys: int, rates: ServingRates) 
     rows = groups * _round_up(max(1.0, call.heads / groups), unit)
     flops = 2.0 * (call.head_dim + value_dim) * rows * keys
     tensor_us = flops / (rates.decode_attention_share_fa3 * rates.tensor_tflops * _FLOPS_PER_US)
-    return max(byte_us, tensor_us)
+    return max(byte_us, tensor_us, requests * groups * rates.attention_tile_us)
 
 
 def _time_moe(call: MoeCall, rates: ServingRates) -> CallTime:

@@ -102,7 +102,7 @@ def find_peak_tflops(gpu: Gpu) -> float:
 
 def compute_narrow_tflops(gpu: Gpu, tensor_tflops: float, figures: ServingFigures) -> float:
     """Return the sustained rate of 8-bit products in TF: that of 16 bits where there are no faster ones."""
-    peak = gpu.file.peak.fp8_tensor_tflops
+    peak = gpu.file.peak.fp8_tensor_tflops or gpu.file.peak.int8_tensor_tops
     if peak is None or peak.value <= 0:
         return tensor_tflops
     tensor = figures.tensor

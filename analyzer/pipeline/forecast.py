@@ -1,6 +1,7 @@
 """Model configuration and requests to a forecast: times of all steps, memory, breakdown by operator."""
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from statistics import median_low
 from typing import Any
@@ -22,6 +23,7 @@ from analyzer.forecast.serving_rates import ServingRates, find_rates
 from analyzer.forecast.step_times import StepTime, combine_widths, spread_interval, time_step
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.operators.names import DataType
+from analyzer.pipeline.forecast_calls import make_call_entries
 from analyzer.report.forecast_schema import (
     ForecastFigureEntry,
     ForecastMemoryEntry,
@@ -35,7 +37,8 @@ from analyzer.version import __version__
 
 _CONFIG_NAME = "config.json"
 _MAX_STEPS = 131_072
-_MAX_LISTED_LENGTHS = 20_000_000  # of all requests in all steps, where operators are listed
+_MAX_GENERATED_TOKENS = 50_000_000  # in all; each is a length in the attention of a step
+_MAX_LISTED_LENGTHS = 5_000_000  # of them, where operators are listed
 _PROGRESS_STEPS = 256
 
 
@@ -160,6 +163,12 @@ def _check_steps(requests: Sequence[Request]) -> None:
             f"a request generates {longest:,} tokens, one step for each",
             hint=f"at most {_MAX_STEPS:,} steps are forecast",
         )
+    generated = sum(request.output_tokens for request in requests)
+    if generated > _MAX_GENERATED_TOKENS:
+        raise UsageError(
+            f"{len(requests):,} requests generate {generated:,} tokens",
+            hint=f"at most {_MAX_GENERATED_TOKENS:,} are forecast: take fewer requests",
+        )
 
 
 def _may_list(requests: Sequence[Request]) -> bool:
@@ -205,6 +214,11 @@ class _Run:
             return None
         middle = median_low([time.total_us for time in self.decodes])
         return next(time for time in self.decodes if time.total_us == middle)
+
+    def list_shown_steps(self) -> tuple[int, ...]:
+        """Return the places of the prefill and of the median decode step."""
+        decode = self.find_median_decode()
+        return (0,) if decode is None else (0, len(self.prefills) + self.decodes.index(decode))
 
 
 class _OperatorTime:
@@ -255,6 +269,11 @@ def _make_report(
         requests_per_s=len(trace.requests) / total_ms * 1e3,
         steps=tuple(run.entries),
         operators=_make_operator_entries(run, decode, total_ms),
+        calls=tuple(
+            entry
+            for place in run.list_shown_steps()
+            for entry in make_call_entries(_make_step_again(model, deployment, trace, place), rates)
+        ),
         memory=_make_memory_entry(memory),
         figures=_make_figure_entries(deployment, rates),
         assumptions=_list_assumptions(model, deployment, trace),
@@ -267,6 +286,11 @@ def _sum_ms(times: Sequence[StepTime]) -> tuple[float, float, float]:
     total_ms = sum(time.total_us for time in times) / 1e3
     width = combine_widths((time.total_us, time.width) for time in times)
     return (total_ms, *spread_interval(total_ms, width))
+
+
+def _make_step_again(model: ModelConfig, deployment: Deployment, trace: RequestTrace, place: int) -> Step:
+    """Return the step at a place of the run; the run keeps none, because each holds a length per request."""
+    return next(islice(list_steps(model, deployment, trace.requests), place, None))
 
 
 def _make_operator_entries(

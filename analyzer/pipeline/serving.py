@@ -12,9 +12,8 @@ from analyzer.fingerprint import compute_model_fingerprint
 from analyzer.forecast.batch_schedulers import make_scheduler
 from analyzer.forecast.continuous_batching import ServingRun, simulate_serving
 from analyzer.forecast.deployment import Deployment, Framework
-from analyzer.forecast.engine_defaults import choose_limits
+from analyzer.forecast.engine_limits import GivenLimits, find_limits
 from analyzer.forecast.engine_state import EngineLimits
-from analyzer.forecast.memory_fit import MemoryFit, check_memory, compute_memory
 from analyzer.forecast.model_config import ModelConfig, read_model_config
 from analyzer.forecast.operator_sequence import StepMaker
 from analyzer.forecast.rate_search import RateSearch
@@ -37,7 +36,7 @@ from analyzer.report.serving_schema import (
     ServingObjectiveEntry,
     ServingReport,
 )
-from analyzer.text.errors import InputError, UsageError
+from analyzer.text.errors import UsageError
 from analyzer.text.progress import ProgressCallback, ignore_progress
 from analyzer.version import __version__
 
@@ -54,10 +53,7 @@ class ServingOptions(Struct, frozen=True, kw_only=True):
     count: int | None = None  # requests; None: as the trace has them
     process: ArrivalProcess = ArrivalProcess.POISSON  # with a rate
     seed: int = 0
-    chunk_tokens: int | None = None
-    max_running: int | None = None
-    block_tokens: int | None = None
-    kv_tokens: int | None = None  # capacity of the KV cache
+    limits: GivenLimits = GivenLimits()
     slo_ttft_ms: float | None = None
     slo_tpot_ms: float | None = None
     finds_rates: bool = False  # search the sustainable rate and the goodput
@@ -86,7 +82,7 @@ def simulate_model(
     trace = _read_trace(requests)
     load = _make_load(trace, given)
     name = name_model(config, model)
-    limits = engine.find_limits(given, load, name)
+    limits = find_limits(model, served, load, given.limits, name)
     run = engine.simulate(load, limits)
     target = LatencyTarget(given.slo_ttft_ms, given.slo_tpot_ms)
     search = _search_rates(engine, load, limits, target, given, progress)
@@ -132,53 +128,6 @@ class _Engine:
     def simulate(self, load: ServingLoad, limits: EngineLimits) -> ServingRun:
         """Return what becomes of a load."""
         return simulate_serving(load, limits, make_scheduler(self._deployment.framework), self._clock)
-
-    def find_limits(self, options: ServingOptions, load: ServingLoad, name: str) -> EngineLimits:
-        """Return the engine's limits. Raises UsageError, saying what would work, for a request too long."""
-        longest = int((load.prompt_tokens + load.output_tokens).argmax())
-        prompt, output = int(load.prompt_tokens[longest]), int(load.output_tokens[longest])
-        fit = check_memory(self._model, self._deployment, [Request(1, 1)], name)
-        framework, gpu = self._deployment.framework, self._deployment.gpu
-        limits = choose_limits(
-            framework,
-            gpu.key,
-            fit.gpu_bytes,
-            0,
-            chunk_tokens=options.chunk_tokens,
-            max_running=options.max_running,
-            block_tokens=options.block_tokens,
-        )
-        _check_limits(limits, framework)
-        capacity = options.kv_tokens or self._compute_capacity(limits, load).kv_capacity_tokens
-        limits = EngineLimits(
-            chunk_tokens=limits.chunk_tokens,
-            max_running=limits.max_running,
-            kv_capacity_tokens=capacity,
-            block_tokens=limits.block_tokens,
-        )
-        misfit = make_scheduler(framework).explain_misfit(limits, prompt, output)
-        if misfit:
-            self._refuse(prompt, output, misfit, options, name)
-        return limits
-
-    def _compute_capacity(self, limits: EngineLimits, load: ServingLoad) -> MemoryFit:
-        batch = min(limits.max_running, load.n_requests)
-        return compute_memory(
-            self._model,
-            self._deployment,
-            kv_tokens=1,
-            step_tokens=max(limits.chunk_tokens, batch),
-            batch=batch,
-        )
-
-    def _refuse(self, prompt: int, output: int, misfit: str, options: ServingOptions, name: str) -> None:
-        """Raise UsageError for a request that can never run; the memory fit knows layouts that hold it."""
-        if options.kv_tokens is None:
-            check_memory(self._model, self._deployment, [Request(prompt, output)], name)
-        raise UsageError(
-            f"a request of {prompt:,} prompt and {output:,} output tokens can never run: {misfit}",
-            hint="give more GPUs (--tp), a narrower --kv-dtype, more --kv-tokens, or leave the request out",
-        )
 
 
 class _Search(Struct, frozen=True):
@@ -231,10 +180,10 @@ def _check_options(options: ServingOptions) -> None:
     """Raise UsageError for a number out of range."""
     counts = (
         ("--count", options.count, MAX_REQUESTS),
-        ("--chunk", options.chunk_tokens, _MAX_LIMIT),
-        ("--max-batch", options.max_running, _MAX_LIMIT),
-        ("--block", options.block_tokens, 1 << 12),
-        ("--kv-tokens", options.kv_tokens, 1 << 40),
+        ("--chunk", options.limits.chunk_tokens, _MAX_LIMIT),
+        ("--max-batch", options.limits.max_running, _MAX_LIMIT),
+        ("--block", options.limits.block_tokens, 1 << 12),
+        ("--kv-tokens", options.limits.kv_capacity_tokens, 1 << 40),
     )
     for name, value, most in counts:
         if value is not None and not 1 <= value <= most:
@@ -249,21 +198,6 @@ def _check_options(options: ServingOptions) -> None:
             raise UsageError(f"{name} {number:g} is out of range", hint=f"give {unit}, more than 0")
     if not 0 <= options.seed < 1 << 63:
         raise UsageError(f"--seed {options.seed} is out of range", hint="give 0 or more")
-
-
-def _check_limits(limits: EngineLimits, framework: Framework) -> None:
-    """Raise UsageError for limits that the framework itself refuses."""
-    if framework is Framework.VLLM and limits.chunk_tokens < limits.max_running:
-        raise UsageError(
-            f"--chunk {limits.chunk_tokens:,} is less than the {limits.max_running:,} requests of the "
-            "batch, which vLLM refuses",
-            hint="give a larger --chunk or a smaller --max-batch",
-        )
-    if limits.chunk_tokens < limits.block_tokens:
-        raise UsageError(
-            f"--chunk {limits.chunk_tokens:,} is less than a block of {limits.block_tokens:,} tokens",
-            hint="give a larger --chunk or a smaller --block",
-        )
 
 
 def _read_trace(requests: str | Path | Sequence[Request] | RequestTrace) -> RequestTrace:
@@ -294,7 +228,7 @@ def _make_load(trace: RequestTrace, options: ServingOptions) -> ServingLoad:
         arrivals = make_arrivals(options.process, len(requests), options.rate, options.seed)
     n_outputs = sum(request.output_tokens for request in requests)
     if n_outputs > _MAX_OUTPUT_TOKENS:
-        raise InputError(
+        raise UsageError(
             f"the {len(requests):,} requests generate {n_outputs:,} tokens",
             hint=f"at most {_MAX_OUTPUT_TOKENS:,} are simulated: give fewer with --count",
         )
@@ -358,7 +292,7 @@ def _list_assumptions(
         )
     if model.experts:
         found.append("routing is balanced: every expert gets as many tokens")
-    if options.kv_tokens is None:
+    if options.limits.kv_capacity_tokens is None:
         found.append("the KV cache is what weights and activations leave of the memory share")
     return (*found, *model.notes)
 

@@ -142,7 +142,7 @@ def render_report(report: "AnyReport", name: str = "text", options: TextOptions 
     if found.medium is Medium.DOCUMENT:
         text: str = render(report)
         return text
-    from analyzer.render.terminal import make_console
+    from analyzer.render.console import make_console
 
     console = make_console(plain=True)
     with console.capture() as captured:

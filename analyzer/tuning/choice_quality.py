@@ -4,7 +4,6 @@ import numpy as np
 from msgspec import Struct
 
 from analyzer.tuning.chooser import Chooser
-from analyzer.tuning.kernel_space import Integers
 from analyzer.tuning.samples import Samples, Times, find_rows
 
 
@@ -35,23 +34,20 @@ class ChoiceQuality(Struct, frozen=True):
 def judge_choices(chooser: Chooser, samples: Samples) -> ChoiceQuality:
     """Return how the choices do on the inputs of samples of the same kernel.
 
-    Where the chosen micro configuration was not measured on an input, the mean loss of the others of its
-    macro configuration there is not known: the input is not judged.
+    Sweeps have gaps: of the configurations in the order of their predicted times, the first one that was
+    measured on the input counts as the choice.
     """
     shapes, shape = samples.number_shapes()
-    batch = chooser.choose_batch(shapes)
     best = np.full(len(shapes), np.inf)
     np.fmin.at(best, shape, samples.time_us)
-    wanted = np.array(
-        [list(chooser.get_config(*pair).values()) for pair in _pairs(batch.macro_ids, batch.micro_ids)]
-    )
-    rows = find_rows(
-        np.column_stack([shape, samples.macros, samples.micros]),
-        np.column_stack([np.arange(len(shapes)), wanted]),
-    )
-    chosen = np.where(rows >= 0, samples.time_us[rows], np.nan)
-    return ChoiceQuality(best, chosen, batch.time_us)
-
-
-def _pairs(first: Integers, second: Integers) -> list[tuple[int, int]]:
-    return list(zip(first.tolist(), second.tolist(), strict=True))
+    chosen, predicted = np.full((2, len(shapes)), np.nan)
+    table = np.column_stack([shape, samples.macros, samples.micros])
+    for number, inputs in enumerate(shapes.tolist()):
+        ranked = chooser.rank(inputs)
+        configs = chooser.list_configs(ranked)
+        rows = find_rows(table, np.column_stack([np.full(len(configs), number), configs]))
+        measured = (rows >= 0) & ~np.isnan(samples.time_us[rows])
+        if measured.any():
+            first = int(measured.argmax())
+            chosen[number], predicted[number] = samples.time_us[rows[first]], ranked.time_us[first]
+    return ChoiceQuality(best, chosen, predicted)

@@ -105,11 +105,24 @@ class Chooser:
 
         return choose_held
 
+    def list_configs(self, batch: BatchChoice) -> Integers:
+        """Return the values of macro and micro parameters of choices [n, parameters]."""
+        return np.concatenate([self._macros[batch.macro_ids], self._micros[batch.micro_ids]], axis=1)
+
     def get_config(self, macro_id: int, micro_id: int) -> dict[str, int]:
         """Return a configuration by its rows."""
         names = (*self.space.macro_parameters, *self.space.micro_parameters)
         values = (*self._macros[macro_id].tolist(), *self._micros[micro_id].tolist())
         return dict(zip(names, values, strict=True))
+
+    def rank(self, shape: Sequence[int]) -> BatchChoice:
+        """Return all macro configurations for one input, fastest first, each with its micro configuration."""
+        grid, loops = self.space.map_inputs(np.array([shape], dtype=np.int64), self._macros)
+        rows = self._find_rows(grid)
+        times = self.predict_all(shape)
+        order = np.argsort(times, kind="stable")
+        nearest = np.abs(self._anchors[order, rows[order]] - loops[order, None]).argmin(axis=1)
+        return BatchChoice(order, self._micro_ids[order, rows[order], nearest], times[order])
 
     def predict_all(self, shape: Sequence[int]) -> NDArray[np.float64]:
         """Return the predicted microseconds [C] of all macro configurations for one input (8), (11)."""
