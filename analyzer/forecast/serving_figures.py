@@ -53,6 +53,7 @@ class ProductFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Products."""
 
     row_padding: HardwareParameter  # rows are computed in multiples of it
+    scaled_row_padding: HardwareParameter  # likewise, where weights have a scale per block
 
 
 class AttentionFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

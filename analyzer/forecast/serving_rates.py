@@ -74,6 +74,7 @@ class ServingRates(Struct, frozen=True):
     sharpness: float
     product_floor_us: float
     product_row_padding: float
+    scaled_row_padding: float
     prefill_attention_share: float  # of the rate of products
     exponentials_per_us: float  # of attention in prefills
     decode_attention_share_fa3: float
@@ -152,6 +153,7 @@ def compute_rates(
         sharpness=architecture.sharpness.value,
         product_floor_us=architecture.product_us.value,
         product_row_padding=product.row_padding.value,
+        scaled_row_padding=product.scaled_row_padding.value,
         prefill_attention_share=attention.tensor_share.value,
         exponentials_per_us=architecture.exponentials.value * gpu.sm_count * gpu.file.clock.boost_mhz.value,
         decode_attention_share_fa3=attention.decode_share_fa3.value,
