@@ -63,6 +63,7 @@ class AttentionFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     decode_share_fa3: HardwareParameter
     padded_rows_fa3: HardwareParameter
     padded_rows: HardwareParameter
+    latent_us: HardwareParameter  # floor of a layer of MLA in decoding beyond that of other attention
 
 
 class MoeFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

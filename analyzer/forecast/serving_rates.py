@@ -81,6 +81,7 @@ class ServingRates(Struct, frozen=True):
     padded_rows_fa3: float
     padded_rows: float
     attention_floor_us: float
+    latent_attention_us: float
     attention_tile_us: float  # of a request and KV head, all SMs at work
     moe_tensor_share: float
     moe_weight_share: float
@@ -160,6 +161,7 @@ def compute_rates(
         padded_rows_fa3=attention.padded_rows_fa3.value,
         padded_rows=attention.padded_rows.value,
         attention_floor_us=architecture.attention_us.value,
+        latent_attention_us=attention.latent_us.value,
         attention_tile_us=architecture.tile_us.value / gpu.sm_count,
         moe_tensor_share=moe.tensor_share.value,
         moe_weight_share=moe.weight_share.value,

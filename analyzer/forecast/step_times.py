@@ -270,7 +270,8 @@ def _time_attention(call: AttentionCall, rates: ServingRates) -> CallTime:
         tensor_us = flops / (rates.prefill_attention_share * rates.tensor_tflops * _FLOPS_PER_US)
         tensor_us += call.heads * pairs / rates.exponentials_per_us
     cache_us = _time_decode_attention(call, decoding, streamed, rates) if streamed else 0.0
-    return CallTime(tensor=tensor_us, cache=cache_us, floors=rates.attention_floor_us)
+    floor_us = rates.attention_floor_us + (rates.latent_attention_us if _is_latent(call) else 0.0)
+    return CallTime(tensor=tensor_us, cache=cache_us, floors=floor_us)
 
 
 def _count_work(call: AttentionCall) -> tuple[float, int, int]:
@@ -304,6 +305,10 @@ def _is_fa3(call: AttentionCall) -> bool:
     return call.implementation.startswith("fa3")
 
 
+def _is_latent(call: AttentionCall) -> bool:
+    return call.implementation.startswith("mla")
+
+
 def _time_decode_attention(call: AttentionCall, requests: int, keys: int, rates: ServingRates) -> float:
     """Return the time to stream the cache of all decoding requests, or to multiply it by padded query rows.
 
@@ -311,7 +316,7 @@ def _time_decode_attention(call: AttentionCall, requests: int, keys: int, rates:
     FlashAttention-3 has tiles of 128 rows: on a GPU with a low tensor rate, H20, that is what limits.
     """
     value_dim = call.value_dim or call.head_dim
-    is_latent = call.implementation.startswith("mla")
+    is_latent = _is_latent(call)
     # of MLA the values are part of the keys, and all heads share them
     row = call.head_dim if is_latent else call.kv_heads * (call.head_dim + value_dim)
     stream = rates.cache_share * rates.bandwidth_gbps * _BYTES_PER_US
