@@ -121,6 +121,7 @@ class SpreadFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     pcie: HardwareParameter
     floors: HardwareParameter
     host: HardwareParameter
+    other_host: HardwareParameter  # of a framework of which no run taught
     untaught: HardwareParameter  # factor on all of them
 
 
