@@ -6,7 +6,9 @@ admission: one token for each that decodes, what is left of the budget for the o
 waiting requests are admitted, first come first served, each with as much of its prompt as the budget has
 left; it needs blocks for this part only. Prefills and decodes share a step. Where a running request finds
 no free block, the one admitted last is preempted: it goes back to the head of the queue, and its prompt and
-all that it has generated are computed again. A step that has preempted admits no one.
+all that it has generated are computed again, less what is still in its blocks: with the prefix cache, which
+is on by default, they keep their contents at the tail of the free list until others take them. A step that
+has preempted admits no one.
 
 **SGLang** (the scheduler of 0.4 and 0.5, `managers/scheduler.py`; `schedule_policy.py` read at commit
 00550cd). A step either prefills or decodes, and prefilling goes first: while a request can be admitted, or
@@ -19,10 +21,10 @@ is retracted to the tail of the queue, and the ratio becomes what the batch has 
 Both are told the output lengths in advance as `max_tokens`, as benchmark clients set them. The queue is
 first come first served in both.
 
-Not modelled: prefix caching (no request shares a prompt), speculative decoding, batches padded to the sizes
-of captured CUDA graphs, priorities, LoRA, SGLang's mixed chunks and its overlap of scheduling with the step
-before, vLLM's asynchronous scheduling, batches that overlap in a pipeline of several stages, prefill and
-decode on different machines.
+Not modelled: prefix caching between requests (no two share a prompt), speculative decoding, batches padded
+to the sizes of captured CUDA graphs, priorities, LoRA, SGLang's mixed chunks and its overlap of scheduling
+with the step before, vLLM's asynchronous scheduling, batches that overlap in a pipeline of several stages,
+prefill and decode on different machines.
 """
 
 from typing import Protocol
@@ -80,11 +82,13 @@ class VllmScheduler:
             budget -= prefills[0].tokens
         while not n_preempted and budget > 0 and state.waiting:
             request = state.waiting[0]
-            tokens = min(state.count_known_tokens(request), budget)
+            cached = state.count_cached_tokens(request)
+            tokens = min(state.count_known_tokens(request) - cached, budget)
             is_full = len(state.decoding) + len(prefills) >= state.limits.max_running
-            if is_full or not state.has_room_for_decodes(state.count_blocks(tokens)):
+            if is_full or not state.has_room_for_decodes(state.count_blocks(cached + tokens)):
                 break
             state.waiting.popleft()
+            state.restore(request)
             prefills.append(_begin_chunk(state, request, budget))
             budget -= tokens
         return StepPlan(tuple(prefills), decodes=len(state.decoding) > 0, is_steady=not n_preempted)
@@ -94,7 +98,7 @@ class VllmScheduler:
         n_preempted = 0
         while not self._fits(state):
             last = state.prefilling if state.prefilling != NO_REQUEST else int(state.decoding[-1])
-            state.drop(last)
+            state.drop(last, is_cached=True)
             state.waiting.appendleft(last)
             n_preempted += 1
         return n_preempted
@@ -193,7 +197,7 @@ class SglangScheduler:
                 state.decoding.tolist(),
                 key=lambda each: (state.generated[each], -state.prompt_tokens[each], -each),
             )
-            state.drop(request)
+            state.drop(request, is_cached=False)
             state.waiting.append(request)
             is_retracted = True
         if is_retracted:

@@ -83,9 +83,16 @@ def find_limits(
 
 
 def _compute_capacity(config: ModelConfig, deployment: Deployment, given: GivenLimits, batch: int) -> int:
-    """Return the tokens of KV cache that fit beside weights and the activations of the largest step."""
+    """Return the tokens of KV cache that fit beside weights and the activations of the largest step.
+
+    vLLM's share of memory holds the activations too, which it measures at the start; SGLang's does not.
+    """
     rows = max(choose_limits(deployment, given, 1).chunk_tokens, batch)
-    return compute_memory(config, deployment, kv_tokens=1, step_tokens=rows, batch=batch).kv_capacity_tokens
+    fit = compute_memory(config, deployment, kv_tokens=1, step_tokens=rows, batch=batch)
+    if deployment.framework is not Framework.VLLM:
+        return fit.kv_capacity_tokens
+    room = fit.usable_bytes - fit.weight_bytes - fit.activation_bytes
+    return max(0, int(room / fit.kv_bytes_per_token))
 
 
 def _check_step(limits: EngineLimits, framework: Framework) -> None:

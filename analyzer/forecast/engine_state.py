@@ -44,6 +44,14 @@ class PrefillChunk(Struct, frozen=True):
         return self.tokens * (self.context + (self.tokens + 1) / 2)
 
 
+class _CachedBlocks(Struct, frozen=True):
+    """Blocks of a preempted request in the free list, which keep their contents until they are taken."""
+
+    blocks: int
+    full_blocks: int  # a last block with room for more is not found again
+    behind: int  # number of the taking after which the first of them is taken
+
+
 class StepPlan(Struct, frozen=True):
     """What the next step computes; nothing where no request can run."""
 
@@ -68,6 +76,8 @@ class EngineState:
         self.decoding = np.empty(0, dtype=np.int64)  # in the order of their admission
         self.prefilling = NO_REQUEST  # with a part of its tokens computed
         self.free_blocks = limits.n_blocks
+        self._n_taken = 0  # blocks taken so far from the head of the free list
+        self._cached: dict[int, _CachedBlocks] = {}
         self.recomputed_tokens = 0  # held once, dropped, and to be computed again
 
     @property
@@ -119,17 +129,52 @@ class EngineState:
         """Let a request hold so many tokens more. The blocks must be free."""
         self.held_tokens[request] += tokens
         blocks = self.count_blocks(int(self.held_tokens[request]))
-        self.free_blocks -= blocks - int(self._blocks[request])
+        self._take(blocks - int(self._blocks[request]))
         self._blocks[request] = blocks
+
+    def _take(self, blocks: int) -> None:
+        self.free_blocks -= blocks
+        self._n_taken += blocks
 
     def release(self, request: int) -> None:
         """Free all blocks of a request."""
         self.free_blocks += int(self._blocks[request])
         self._blocks[request] = self.held_tokens[request] = 0
 
-    def drop(self, request: int) -> None:
-        """Take a running request out of the batch; all that it held is to be computed again."""
-        self.recomputed_tokens += int(self.held_tokens[request])
+    def count_cached_tokens(self, request: int) -> int:
+        """Return the tokens of a preempted request, from its first on, whose keys and values are still there.
+
+        Its last token is computed again in any case, since the next one comes of it.
+        """
+        cached = self._cached.get(request)
+        if cached is None:
+            return 0
+        intact = min(cached.full_blocks, cached.blocks - max(0, self._n_taken - cached.behind))
+        most = (self.count_known_tokens(request) - 1) // self.limits.block_tokens
+        return max(0, min(intact, most)) * self.limits.block_tokens
+
+    def restore(self, request: int) -> None:
+        """Let a request hold what is still there of it. The blocks must be free."""
+        tokens = self.count_cached_tokens(request)
+        if self._cached.pop(request, None) is not None:
+            self._blocks[request] = self.count_blocks(tokens)
+            self.free_blocks -= int(self._blocks[request])
+            self.held_tokens[request] = tokens
+            self.recomputed_tokens -= tokens
+
+    def drop(self, request: int, *, is_cached: bool) -> None:
+        """Take a running request out of the batch; what it held is to be computed again.
+
+        is_cached: its blocks go to the tail of the free list, the last one first, and keep their contents.
+        """
+        held = int(self.held_tokens[request])
+        if is_cached:
+            self._cached[request] = _CachedBlocks(
+                int(self._blocks[request]),
+                held // self.limits.block_tokens,
+                self._n_taken + self.free_blocks,
+            )
+        self.recomputed_tokens += held
         self.release(request)
         self.preemptions[request] += 1
         if request == self.prefilling:
@@ -147,7 +192,7 @@ class EngineState:
         decoding, block = self.decoding, self.limits.block_tokens
         held = self.held_tokens[decoding] + steps
         blocks = (held + (block - 1)) // block
-        self.free_blocks -= int(blocks.sum() - self._blocks[decoding].sum())
+        self._take(int(blocks.sum() - self._blocks[decoding].sum()))
         self.held_tokens[decoding], self._blocks[decoding] = held, blocks
         self.generated[decoding] += steps
 

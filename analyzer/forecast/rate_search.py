@@ -37,7 +37,7 @@ from analyzer.forecast.serving_statistics import (
 )
 
 RELATIVE_TOLERANCE = 1 / 128
-_BATCHES = 4  # as many requests as run at once, so many times
+_BATCHES = 8  # as many requests as run at once, so many times
 _MAX_SATURATING_REQUESTS = 40_000
 _PERIODS = 4  # of a repeated load: one for each quarter that `compute_growth` looks at
 _MAX_REPEATED_REQUESTS = 12_000

@@ -183,8 +183,10 @@ def test_every_run_conserves(case: tuple[ServingLoad, EngineLimits], framework: 
     assert np.all(latencies.queue_ms >= 0)
     assert np.all(run.first_token_s > run.scheduled_s)
     assert np.all(run.end_s >= run.first_token_s)
-    # Tokens: each prompt once, and what was dropped once more.
+    # Tokens: each prompt once, what was dropped once more, and what a dropped request had not fed back yet.
     assert run.prefilled_tokens == tokens.sum()
+    fed_late = run.prefilled_tokens - load.prompt_tokens.sum() - run.recomputed_tokens
+    assert 0 <= fed_late <= run.preemptions.sum()
     assert np.all(tokens >= load.prompt_tokens)
     assert np.all(tokens[run.preemptions == 0] == load.prompt_tokens[run.preemptions == 0])
     # A gap for each token after the first.
@@ -226,13 +228,17 @@ def test_jumps_over_decode_steps_are_exact(
     assert jumped.gap_counts.sum() == single.gap_counts.sum()
 
 
-def test_vllm_preempts_the_last_admitted_and_recomputes_it() -> None:
-    """Two requests of 10 + 20 tokens in 40: at 40 tokens held the second gives way."""
+def test_vllm_preempts_the_last_admitted_and_recomputes_what_was_taken() -> None:
+    """Two requests of 10 + 20 tokens in 40: at 40 tokens held the second gives way.
+
+    The first takes 9 of its 20 tokens' blocks until it ends, the last ones first; 11 are found again.
+    """
     limits = EngineLimits(chunk_tokens=64, max_running=4, kv_capacity_tokens=40, block_tokens=1)
     run = simulate(make_load([0.0, 0.0], [10, 10], [20, 20]), Framework.VLLM, limits)
     assert run.preemptions.tolist() == [0, 1]
-    assert run.recomputed_tokens == 20  # ten of the prompt, ten generated and fed back
-    assert run.prefilled_tokens == 10 + 10 + 21  # with the token that had not been fed back
+    assert run.recomputed_tokens == 9
+    assert run.prefilled_tokens == 10 + 10 + 9 + 1  # with the token that had not been fed back
+    assert run.scheduled_s[1] == 0.0
     assert run.end_s[0] < run.end_s[1]
 
 
