@@ -9,6 +9,7 @@ from analyzer.files import read_file
 from analyzer.report.analyze_schema import ANALYZE_SCHEMA, Report
 from analyzer.report.check_schema import CHECK_SCHEMA, CheckReport
 from analyzer.report.diff_schema import DIFF_SCHEMA, DiffReport
+from analyzer.report.forecast_comparison_schema import FORECAST_COMPARISON_SCHEMA, ForecastComparison
 from analyzer.report.forecast_schema import FORECAST_SCHEMA, ForecastReport
 from analyzer.report.predict_schema import PREDICT_SCHEMA, PredictReport
 from analyzer.report.serving_schema import SERVING_SCHEMA, ServingReport
@@ -32,6 +33,7 @@ AnyReport = (
     | DiffReport
     | CheckReport
     | ForecastReport
+    | ForecastComparison
     | ServingReport
     | TuneRankReport
 )
@@ -45,6 +47,7 @@ REPORT_TYPES: Mapping[str, type[AnyReport]] = {
     DIFF_SCHEMA: DiffReport,
     CHECK_SCHEMA: CheckReport,
     FORECAST_SCHEMA: ForecastReport,
+    FORECAST_COMPARISON_SCHEMA: ForecastComparison,
     SERVING_SCHEMA: ServingReport,
     TUNE_RANK_SCHEMA: TuneRankReport,
 }
