@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,9 @@ from analyzer.forecast.deployment import Deployment, Framework
 from analyzer.forecast.engine_limits import GivenLimits, find_limits
 from analyzer.forecast.engine_state import EngineLimits
 from analyzer.forecast.model_config import ModelConfig, read_model_config
+from analyzer.forecast.operator_calls import Step
 from analyzer.forecast.operator_sequence import StepMaker
-from analyzer.forecast.rate_search import RateSearch
+from analyzer.forecast.rate_search import RateSearch, find_saturated_rate
 from analyzer.forecast.request_trace import MAX_REQUESTS, Request, RequestTrace, read_request_trace
 from analyzer.forecast.serving_load import ArrivalProcess, ServingLoad, make_arrivals, make_load
 from analyzer.forecast.serving_rates import find_rates
@@ -29,8 +32,9 @@ from analyzer.forecast.serving_statistics import (
 from analyzer.forecast.step_clock import BucketedClock
 from analyzer.forecast.step_times import time_step
 from analyzer.pipeline.forecast import ForecastOptions, find_config_file, make_deployment, name_model
-from analyzer.pipeline.serving_entries import make_rate_entry, make_run_entries
+from analyzer.pipeline.serving_entries import make_end_entry, make_rate_entry, make_run_entries
 from analyzer.report.serving_schema import (
+    ServingEndEntry,
     ServingEngineEntry,
     ServingLoadEntry,
     ServingObjectiveEntry,
@@ -107,6 +111,8 @@ def simulate_model(
         objective=_make_objective(run, target, search),
         saturated_per_s=None if search is None else search.saturated,
         sustainable_per_s=None if search is None else search.sustainable,
+        fast_steps=engine.make_end(load, limits, _Pace.FAST, saturates=search is not None),
+        slow_steps=engine.make_end(load, limits, _Pace.SLOW, saturates=search is not None),
         rates=()
         if search is None
         else tuple(make_rate_entry(rate, each, target) for rate, each in search.runs),
@@ -116,18 +122,39 @@ def simulate_model(
     )
 
 
+class _Pace(IntEnum):
+    """Which of a step's times is taken."""
+
+    FAST = -1  # the lower end of its 80 % interval
+    LIKELY = 0
+    SLOW = 1
+
+
 class _Engine:
     """One replica of a model, whose step times all simulations share."""
 
     def __init__(self, model: ModelConfig, deployment: Deployment) -> None:
-        self._model, self._deployment = model, deployment
         self.rates = find_rates(deployment)
-        maker = StepMaker(model, deployment)
-        self._clock = BucketedClock(maker.make, lambda step: time_step(step, self.rates).total_us)
+        self._framework = deployment.framework
+        self._maker = StepMaker(model, deployment)
+        self._clocks = {pace: BucketedClock(self._maker.make, partial(self._time_us, pace)) for pace in _Pace}
 
-    def simulate(self, load: ServingLoad, limits: EngineLimits) -> ServingRun:
-        """Return what becomes of a load."""
-        return simulate_serving(load, limits, make_scheduler(self._deployment.framework), self._clock)
+    def _time_us(self, pace: _Pace, step: Step) -> float:
+        found = time_step(step, self.rates)
+        return found.total_us * math.exp(pace * found.width)
+
+    def simulate(self, load: ServingLoad, limits: EngineLimits, pace: _Pace = _Pace.LIKELY) -> ServingRun:
+        """Return what becomes of a load. Steps of one run err together, so all are at the same end."""
+        return simulate_serving(load, limits, make_scheduler(self._framework), self._clocks[pace])
+
+    def make_end(
+        self, load: ServingLoad, limits: EngineLimits, pace: _Pace, *, saturates: bool
+    ) -> ServingEndEntry:
+        """Return what is shown of a load at one end of the step times' intervals."""
+        saturated = None
+        if saturates:
+            saturated, _ = find_saturated_rate(load, lambda each: self.simulate(each, limits, pace))
+        return make_end_entry(self.simulate(load, limits, pace), saturated)
 
 
 class _Search(Struct, frozen=True):

@@ -79,6 +79,14 @@ def test_more_load_is_slower_and_rates_are_found_between() -> None:
     assert report.use.most_running == 2
 
 
+def test_slower_steps_are_never_faster_to_serve() -> None:
+    report = simulate(rate=8.0, count=80, finds_rates=True, limits=GivenLimits(max_running=8))
+    fast, slow = report.fast_steps, report.slow_steps
+    assert fast.latencies.ttft.mean_ms < report.latencies.ttft.mean_ms < slow.latencies.ttft.mean_ms
+    assert fast.latencies.tpot.p50_ms < report.latencies.tpot.p50_ms < slow.latencies.tpot.p50_ms
+    assert fast.saturated_per_s > report.saturated_per_s > slow.saturated_per_s
+
+
 def test_a_small_cache_preempts_and_a_trace_out_of_order_is_sorted() -> None:
     requests = [Request(600, 300, arrival_s=float(20 - index) / 100) for index in range(20)]
     report = simulate(
