@@ -2,11 +2,11 @@
 
     python bench/forecast.py [--data ../shared/data] [--page docs/forecast-accuracy.md]
 
-Judged are 16 runs of SGLang on A100, A40, H20 and L20 (zksainx/pipeweave): prefill, median decode step, total.
-Each GPU in turn is left out: figures are fitted on the runs of the other three, and its own rate of large
-products is what others measured (hwdb/serving.toml), or the datasheet's rule. Beside them: the same with a term
-taken away, five published predictions for the same runs, the rule against measured rates, and the terms of
-single kernels against rows of kernels that no run is made of.
+Judged are 16 runs of SGLang on A100, A40, H20 and L20 (zksainx/pipeweave): prefill, median decode step,
+total. Each GPU in turn is left out: figures are fitted on the runs of the other three, and its own rate of
+large products is what others measured (hwdb/serving.toml), or the datasheet's rule. Beside them: the same
+with a term taken away, five published predictions for the same runs, the rule against measured rates, and
+the terms of single kernels against rows of kernels that no run is made of.
 """
 
 import argparse
@@ -103,14 +103,15 @@ def _mean(rows: Iterable[Sequence[float]]) -> tuple[str, ...]:
 _INTRODUCTION = """# How right forecasts of whole runs are
 
 Made by `python bench/forecast.py`: prefill, median decode step and total of 16 runs of SGLang 0.5.4
-(zksainx/pipeweave @55e03178) on A100-80GB SXM, A40, H20 and L20: Qwen2.5-14B, Qwen3-32B and Llama-3.1-70B, 8 to
-64 requests, on 1 to 8 GPUs. Operators follow from configuration and trace (docs/forecast.md).
+(zksainx/pipeweave @55e03178) on A100-80GB SXM, A40, H20 and L20: Qwen2.5-14B, Qwen3-32B and Llama-3.1-70B,
+8 to 64 requests, on 1 to 8 GPUs. Operators follow from configuration and trace ([forecast](forecast.md)).
 
-**What is fitted.** Nearly all figures are those of single kernels that others measured (`hwdb/serving.toml` says
-which). Fitted on runs are what kernels do not show: the framework's own time per step, small all-reduces, the
-floor of attention, FlashAttention-3's share in decoding. Where a GPU is left out, all figures of the table
-"Factors" are fitted again on the runs of the other three, starting from the shipped ones. Those starting values,
-and which terms there are, were chosen with all 16 runs in view: expect somewhat more on other GPUs.
+**What is fitted.** Nearly all figures are those of single kernels that others measured (`hwdb/serving.toml`
+says which). Fitted on runs is what kernels do not show: the framework's own time per step, small all-reduces
+of the framework, FlashAttention-3's share in decoding, the floor of attention on A100, how GDDR memory with
+ECC streams weights and HBM2e the KV cache. Where a GPU is left out, all figures of the table of factors are
+fitted again on the runs of the other three, starting from the shipped ones. Those starting values, and which
+terms there are, were chosen with all 16 runs in view: expect somewhat more on other GPUs.
 """
 
 
@@ -173,9 +174,9 @@ def _render_rates() -> str:
     return "\n".join(
         (
             "## The rate of products in (b) and (c)\n",
-            "TF of large BF16 products. None of the measured ones comes from a run. The process factors of the",
-            "rule come from other GPUs of each process, and its ceiling, 0.94 of the peak, from short tests of",
-            "other GPUs too.\n",
+            "TF of large BF16 products. No measured one comes from a run. The process factors of the rule",
+            "come from other GPUs of each process. Its ceiling, 0.94 of the peak, is what H20 and L20 reach:",
+            "one vouches for the other.\n",
             render_table(("GPU", "peak", "(b) measured", "(c) rule", "measured by", "note"), rows),
         )
     )
@@ -226,13 +227,7 @@ _ABLATIONS: tuple[tuple[str, dict[str, float]], ...] = (
     ("no padded query rows of FlashAttention-3", {"padded_rows_fa3": 16.0}),
     (
         "no all-reduce",
-        {
-            "pair_share": _ENDLESS,
-            "group_share": _ENDLESS,
-            "multicast_share": _ENDLESS,
-            "small_pair_us": 0.0,
-            "small_group_us": 0.0,
-        },
+        {"small_pair_us": 0.0, "small_group_us": 0.0, "small_share": _ENDLESS, "large_scale": 1.0 / _ENDLESS},
     ),
     ("NCCL's latencies for small all-reduces", {"small_pair_us": 30.0, "small_group_us": 40.0}),
     ("no step above 16 rows", {"row_step": 1.0}),
@@ -285,8 +280,8 @@ def _render_coverage(known: Judged, ruled: Judged) -> str:
     return "\n".join(
         (
             "## Intervals\n",
-            "Part of the runs, in percent, whose time lies in the 80 % interval of a forecast that did not see",
-            "their GPU, and the median half-width. Sixteen runs on four GPUs: one run is 6 points.\n",
+            "Part of the runs, in percent, whose time lies in the 80 % interval of a forecast that did not",
+            "see their GPU, and the median half-width. One of sixteen runs is 6 points.\n",
             render_table(("", "time", "inside %", "half-width %"), rows),
         )
     )
@@ -302,7 +297,7 @@ def _render_factors(factors: dict[str, float]) -> str:
     return "\n".join(
         (
             "## Factors on the shipped figures, all 16 runs fitted\n",
-            "Near 1: the runs agree with what kernels and earlier fits say. Held near 1 by a prior of the given",
+            "Near 1: the runs agree with what kernels and earlier fits say. Held near 1 by a prior with this",
             "spread of the logarithm.\n",
             render_table(("figure", "factor", "prior"), rows),
         )
@@ -336,9 +331,10 @@ def _render_kernels(data: Path) -> str:
     return "\n".join(
         (
             "## Single kernels\n",
-            "The terms of a step against kernels that no run here is made of: median error, then mean absolute",
-            "error, in percent. Chunked prefills and large batches have tens to thousands of rows, between the two",
-            "ends that the runs show.\n",
+            "The terms of a step against kernels that no run here is made of: median error, then mean",
+            "absolute error, in percent. Chunked prefills and large batches have tens to thousands of rows,",
+            "between the two ends that the runs show. Floors, shares and sharpness were fitted on part of",
+            "aiconfigurator's rows; Vidur's gave A40's rate alone.\n",
             "BF16 products with at least 20 million weights, by rows (aiconfigurator):\n",
             products,
             "Products of a layer by rows, FP16, one to eight shards (Vidur; sarathi-serve):\n",

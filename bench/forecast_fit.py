@@ -1,7 +1,7 @@
 """Runs with measured times, and figures of `hwdb/serving.toml` fitted on some of them.
 
-A figure is fitted by its logarithm, towards a prior from microbenchmarks: 32 times (prefill and decode step of
-16 runs) decide a dozen figures. `fit` returns factors on the shipped figures, so 1 means that the runs agree.
+A figure is fitted by its logarithm, towards a prior from microbenchmarks: 32 times (prefill and decode step
+of 16 runs) decide a dozen figures. `fit` returns factors on the shipped figures: at 1 the runs agree.
 """
 
 import csv
@@ -87,7 +87,11 @@ def _load_run(data: Path, row: Mapping[str, str]) -> Run:
     prefill, *decodes = list_steps(config, deployment, trace.requests)
     middle = median_low([step.kv_tokens for step in decodes])
     peers = {
-        peer: tuple(float(row[f"{peer}_{part}_ms"]) for part in ("prefill", "decode", "total"))
+        peer: (
+            float(row[f"{peer}_prefill_ms"]),
+            float(row[f"{peer}_decode_ms"]),
+            float(row[f"{peer}_total_ms"]),
+        )
         for peer in PEERS
         if row[f"{peer}_total_ms"]
     }
@@ -169,7 +173,7 @@ class Forecast:
 
 
 def forecast(run: Run, rates: ServingRates) -> Forecast:
-    """Return the forecast of a run: decode steps take the median step's time, which 0.1 % of total confirms."""
+    """Return the forecast of a run; all decode steps take the median step's time, as the totals confirm."""
     prefill, decode = time_step(run.prefill, rates), time_step(run.median_decode, rates)
     total_us = prefill.total_us + run.decode_steps * decode.total_us
     return Forecast(prefill, decode, prefill.total_us / 1e3, decode.total_us / 1e3, total_us / 1e3)

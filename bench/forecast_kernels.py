@@ -18,7 +18,7 @@ from analyzer.operators.names import DataType
 Column = NDArray[np.float64]
 
 _SEED, _ROWS = 0, 3000  # of each GPU, drawn at random
-_LEAST_WEIGHTS, _LEAST_SIDE = 2e7, 1024
+_LEAST_WEIGHTS, _LEAST_SIDE, _LEAST_WIDTH = 2e7, 1024, 4096
 _ROW_BINS = ((1, 16), (17, 64), (65, 256), (257, 1024), (1025, 4096), (4097, 1 << 20))
 _BYTE_BINS = ((1e7, 3e7), (3e7, 1e8), (1e8, 3e8), (3e8, 1e12))
 _PRODUCTS = (
@@ -52,43 +52,37 @@ def judge_products(folder: Path) -> str:
 
 
 def judge_vidur(folder: Path) -> str:
-    """Return the table of products of layers."""
-    names = ("mlp_up_proj", "mlp_down_proj", "attn_post_proj")
-    columns = (
-        "gpu",
-        "n_embd",
-        "n_expanded_embd",
-        "use_gated_mlp",
-        "num_tokens",
-        "num_tensor_parallel_workers",
-    )
-    table = pq.read_table(
-        folder / "compute_mlp.parquet", columns=[*columns, *(f"{name}.median" for name in names)]
-    ).to_pydict()
-    gpus = np.array(table["gpu"])
-    tokens, width, inner, gated, shards = (
-        np.array(table[name], dtype=float) for name in columns[4:5] + columns[1:4] + columns[5:]
-    )
+    """Return the table of products of layers: those whose hidden width is 4096 and more."""
+    table = _read_layers(folder / "compute_mlp.parquet")
+    width, inner = table["n_embd"], table["n_expanded_embd"] / table["num_tensor_parallel_workers"]
+    heads = width / table["num_tensor_parallel_workers"]
+    sides = {
+        "mlp_up_proj": ((1.0 + table["use_gated_mlp"]) * inner, width),
+        "mlp_down_proj": (width, inner),
+        "attn_post_proj": (width, heads),
+    }
     rows = []
     for key, gpu in (("a100-80gb-sxm", "a100"), ("a40", "a40")):
         rates = compute_rates(load_gpu(key))
-        for name in names:
-            time_us = 1e3 * np.array(
-                [np.nan if v is None else v for v in table[f"{name}.median"]], dtype=float
-            )
-            n = {
-                "mlp_up_proj": (1 + gated) * inner / shards,
-                "mlp_down_proj": width,
-                "attn_post_proj": width,
-            }[name]
-            k = {"mlp_up_proj": width, "mlp_down_proj": inner / shards, "attn_post_proj": width / shards}[
-                name
-            ]
-            kept = _draw((gpus == gpu) & (time_us > 0) & (width >= 4096))
-            predicted = _time_products(tokens[kept], n[kept], k[kept], rates)
-            errors = np.log(predicted / time_us[kept])
-            rows.append((f"{key} {name}", str(len(kept)), *_describe(errors, tokens[kept], _ROW_BINS)))
+        for name, (n, k) in sides.items():
+            time_us = 1e3 * table[f"{name}.median"]
+            kept = _draw((table["gpu"] == float(gpu == "a40")) & (time_us > 0) & (width >= _LEAST_WIDTH))
+            tokens = table["num_tokens"][kept]
+            errors = np.log(_time_products(tokens, n[kept], k[kept], rates) / time_us[kept])
+            rows.append((f"{key} {name}", str(len(kept)), *_describe(errors, tokens, _ROW_BINS)))
     return render_table(("GPU", "rows", *(_name(low, high) for low, high in _ROW_BINS)), rows)
+
+
+def _read_layers(path: Path) -> dict[str, Column]:
+    """Return the columns of Vidur's layers; `gpu` is 1 of A40 and 0 of A100."""
+    names = ("n_embd", "n_expanded_embd", "use_gated_mlp", "num_tokens", "num_tensor_parallel_workers")
+    times = ("mlp_up_proj.median", "mlp_down_proj.median", "attn_post_proj.median")
+    found = pq.read_table(path, columns=["gpu", *names, *times]).to_pydict()
+    table = {
+        name: np.array([np.nan if value is None else value for value in found[name]], dtype=np.float64)
+        for name in (*names, *times)
+    }
+    return table | {"gpu": np.array([float(gpu == "a40") for gpu in found["gpu"]])}
 
 
 def judge_decode_attention(folder: Path) -> str:
@@ -101,8 +95,8 @@ def judge_decode_attention(folder: Path) -> str:
             ("fw", "=", "sglang"),
             ("kernel_source", "=", kernel),
             ("head_dim", "=", 128),
+            ("kv_cache_dtype", "=", "bfloat16"),
         ]
-        filters.append(("kv_cache_dtype", "=", "bfloat16"))
         table = _read(folder / "generation_attention_perf.parquet", filters, (*columns, "window_size"))
         keys = table["isl"] + table["step"]
         moved = table["batch_size"] * keys * table["num_key_value_heads"] * 512.0

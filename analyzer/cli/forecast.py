@@ -9,6 +9,7 @@ from analyzer.cli.deployment_options import deployment_options
 from analyzer.cli.examples import make_examples
 from analyzer.cli.output import check_outputs, output_options, write_report
 from analyzer.cli.progress import show_progress
+from analyzer.render.text_options import TextOptions
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _NO_REQUESTS_HINT = "name a table with --requests, or give --batch, --input-toke
 @click.option("--batch", type=int, metavar="N", help="So many equal requests, in place of a trace.")
 @click.option("--input-tokens", type=int, metavar="N", help="Tokens of each prompt.")
 @click.option("--output-tokens", type=int, metavar="N", help="Tokens generated for each.")
+@click.option("--explain", is_flag=True, help="All calls of the prefill and of a decode step; whole sources.")
 @deployment_options
 @output_options("forecast")
 def forecast(
@@ -46,6 +48,7 @@ def forecast(
     batch: int | None,
     input_tokens: int | None,
     output_tokens: int | None,
+    explain: bool,
     output_format: str,
     output: Path | None,
 ) -> None:
@@ -63,7 +66,7 @@ def forecast(
         report = forecast_model(
             path, trace, deployment, lists_operators=output_format == "json", progress=progress
         )
-    write_report(report, output_format, output)
+    write_report(report, output_format, output, TextOptions(explain=explain))
 
 
 def _choose_config(model: Path | None, config: Path | None) -> Path:

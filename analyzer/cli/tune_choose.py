@@ -121,8 +121,16 @@ def _choose_rows(chooser: "Chooser", path: Path) -> Iterator[str]:
     shapes = np.empty((len(table.rows), len(space.inputs)), dtype=np.int64)
     for row in range(len(table.rows)):
         for column, name in enumerate(space.inputs):
-            shapes[row, column] = int(table.read_positive(row, name, "a whole number"))
-    batch = chooser.choose_batch(np.maximum(shapes, 1))
+            value = table.read_positive(row, name, "a whole number")
+            if value != int(value):
+                line, place = table.rows[row][0], table.columns.index(name)
+                raise InputError(
+                    f"column {name}: {value:g} is no whole number",
+                    location=table.locate_field(line, place),
+                    hint=hint,
+                )
+            shapes[row, column] = int(value)
+    batch = chooser.choose_batch(shapes)
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow((*table.columns, *space.macro_parameters, *space.micro_parameters, "predicted_us"))

@@ -168,13 +168,21 @@ def combine_widths(times: Iterable[tuple[float, float]]) -> float:
 
 
 def _identify(call: OperatorCall, rates: ServingRates) -> tuple[str, Basis]:
+    basis = Basis.CALIBRATED
     if isinstance(call, ProductCall):
-        return call.name, rates.tensor_basis
-    if isinstance(call, NormCall | ElementwiseCall):
-        return call.name, Basis.CALIBRATED
+        basis = rates.tensor_basis
+    elif isinstance(call, CollectiveCall):
+        basis = time_transfer(call.kind, call.message_bytes, call.gpus, rates.link).basis
+    return name_call(call), basis
+
+
+def name_call(call: OperatorCall) -> str:
+    """Return the name of a call's operator, as steps and reports have it."""
+    if isinstance(call, ProductCall | NormCall | ElementwiseCall):
+        return call.name
     if isinstance(call, CollectiveCall):
-        return call.kind.value, time_transfer(call.kind, call.message_bytes, call.gpus, rates.link).basis
-    return _CLASS_NAMES[type(call)], Basis.CALIBRATED
+        return call.kind.value
+    return _CLASS_NAMES[type(call)]
 
 
 _CLASS_NAMES: Mapping[type, str] = {

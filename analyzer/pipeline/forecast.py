@@ -1,6 +1,7 @@
 """Model configuration and requests to a forecast: times of all steps, memory, breakdown by operator."""
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from statistics import median_low
 from typing import Any
@@ -22,6 +23,7 @@ from analyzer.forecast.serving_rates import ServingRates, find_rates
 from analyzer.forecast.step_times import StepTime, combine_widths, spread_interval, time_step
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.operators.names import DataType
+from analyzer.pipeline.forecast_calls import make_call_entries
 from analyzer.report.forecast_schema import (
     ForecastFigureEntry,
     ForecastMemoryEntry,
@@ -211,6 +213,11 @@ class _Run:
         middle = median_low([time.total_us for time in self.decodes])
         return next(time for time in self.decodes if time.total_us == middle)
 
+    def list_shown_steps(self) -> tuple[int, ...]:
+        """Return the places of the prefill and of the median decode step."""
+        decode = self.find_median_decode()
+        return (0,) if decode is None else (0, len(self.prefills) + self.decodes.index(decode))
+
 
 class _OperatorTime:
     """Times of one operator, summed over steps."""
@@ -260,6 +267,11 @@ def _make_report(
         requests_per_s=len(trace.requests) / total_ms * 1e3,
         steps=tuple(run.entries),
         operators=_make_operator_entries(run, decode, total_ms),
+        calls=tuple(
+            entry
+            for place in run.list_shown_steps()
+            for entry in make_call_entries(_make_step_again(model, deployment, trace, place), rates)
+        ),
         memory=_make_memory_entry(memory),
         figures=_make_figure_entries(deployment, rates),
         assumptions=_list_assumptions(model, deployment, trace),
@@ -272,6 +284,11 @@ def _sum_ms(times: Sequence[StepTime]) -> tuple[float, float, float]:
     total_ms = sum(time.total_us for time in times) / 1e3
     width = combine_widths((time.total_us, time.width) for time in times)
     return (total_ms, *spread_interval(total_ms, width))
+
+
+def _make_step_again(model: ModelConfig, deployment: Deployment, trace: RequestTrace, place: int) -> Step:
+    """Return the step at a place of the run; the run keeps none, because each holds a length per request."""
+    return next(islice(list_steps(model, deployment, trace.requests), place, None))
 
 
 def _make_operator_entries(

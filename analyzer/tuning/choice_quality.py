@@ -4,7 +4,6 @@ import numpy as np
 from msgspec import Struct
 
 from analyzer.tuning.chooser import Chooser
-from analyzer.tuning.kernel_space import Integers
 from analyzer.tuning.samples import Samples, Times, find_rows
 
 

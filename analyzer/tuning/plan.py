@@ -115,15 +115,15 @@ def make_plan(kernel: TunableKernel, gpu: Gpu, options: PlanOptions) -> Sampling
     _check_options(options)
     macros = _list_values(kernel, options, kernel.space.macro_parameters, kernel.macro_values)
     micros = _list_values(kernel, options, kernel.space.micro_parameters, kernel.micro_values)
-    configs, obstacles = _leave_out(kernel, gpu, options, macros, micros)
-    grids = _list_grids(kernel, gpu.sm_count, options)
     anchors = options.anchors or (DEFAULT_MULTIPLES if kernel.space.multipliers else DEFAULT_ANCHORS)
-    n_profile = len(grids) * len(anchors) * len(macros) * len(micros)
-    if n_profile > _MOST_ROWS:
+    most_grids = options.waves * options.intervals * (len(options.heads) if kernel.space.multipliers else 1)
+    if most_grids * len(anchors) * len(macros) * len(micros) > _MOST_ROWS:
         raise UsageError(
-            f"the plan would have {n_profile:,} rows, more than {_MOST_ROWS:,}",
+            f"the plan would have more than {_MOST_ROWS:,} rows",
             hint="fewer --waves or --intervals, or hold parameters with --set BLOCK_SIZE_M=64,128",
         )
+    configs, obstacles = _leave_out(kernel, gpu, options, macros, micros)
+    grids = _list_grids(kernel, gpu.sm_count, options)
     points = [_make_inputs(kernel, macro, grids, anchors, options) for macro in macros]
     rows = [
         (points[number], np.broadcast_to(macros[number], (len(points[number]), len(macros[number]))), micro)
@@ -149,7 +149,7 @@ def make_plan(kernel: TunableKernel, gpu: Gpu, options: PlanOptions) -> Sampling
         sum(is_long),
         len(macros) * len(micros),
         obstacles,
-        n_profile,
+        len(grids) * len(anchors) * len(macros) * len(micros),
     )
 
 

@@ -38,7 +38,9 @@ class SyntheticMachine(Struct, frozen=True):
     warp_penalty: float  # per doubling from the best number of warps
     seed: int
 
-    def compute_times(self, space: KernelSpace, shapes: Integers, macros: Integers, micros: Integers) -> Times:
+    def compute_times(
+        self, space: KernelSpace, shapes: Integers, macros: Integers, micros: Integers
+    ) -> Times:
         """Return the exact time of each launch [n]: rows of inputs, macro and micro parameters."""
         grid, loops = space.map_inputs(shapes, macros)
         waves = np.ceil(grid / self.n_sms)
@@ -96,7 +98,7 @@ def draw_machine(seed: int) -> SyntheticMachine:
 
 
 def _find_tile(macros: Integers) -> tuple[Floats, Floats]:
-    """Return rows and columns of the tile that stays in registers: M x N of products, queries x 128 of heads."""
+    """Return rows and columns of the tile in registers: M x N of products, queries x 128 of attention."""
     rows = macros[:, 0].astype(np.float64)
     columns = macros[:, 1].astype(np.float64) if macros.shape[1] > 2 else np.full(len(macros), 128.0)
     return rows, columns

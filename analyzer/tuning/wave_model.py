@@ -11,12 +11,14 @@ The last p waves of a macro configuration, merged, make one more bucket, for wav
 All buckets are fitted at once: a sample adds to its bucket's sums, then one batch of 4 x 4 systems is solved.
 In each bucket G and L are centred and scaled first, which keeps the systems well conditioned.
 
-A bucket whose samples do not decide all four terms (one grid, one loop count, none at all) keeps what is
-missing from the fit of the whole macro configuration, brought to the bucket's level by one factor; `ranks`
-says how many terms each bucket's own samples decided.
+A profile that is no plan (a sweep over some shapes) leaves buckets with too few samples: one grid, one loop
+count, none at all, or fewer than two per term. Such a bucket has the fit of the whole macro configuration,
+with no negative coefficient, times one factor that follows the samples of its and near waves; its entry of
+`ranks` is 0.
 """
 
 from enum import StrEnum
+from itertools import product
 
 import numpy as np
 from msgspec import Struct
@@ -35,6 +37,13 @@ _N_TERMS = 4  # GL, G, L, 1
 # Eigenvalues of a bucket's normal matrix below this share of the largest are directions without data: G and L
 # are scaled to [-1, 1], so distinct values give 1e-4 and more.
 _RANK_SHARE = 1e-7
+_MIN_SAMPLES_PER_TERM = 2  # else a bucket's own fit would follow the noise
+_RIDGE = 1e-10  # of the trace: makes sets of collinear terms solvable
+_ROBUST_ROUNDS, _ROBUST_ERROR = 4, 0.1  # relative errors beyond this one lose weight
+_MOST_DEVIATION = 0.4  # of a logarithm, that a sample's level may differ from the pooled model's
+_LEVEL_WIDTH = 0.7  # octaves of waves
+_LEVEL_PRIOR = 0.3  # samples
+_FEW_INPUTS = 3
 _MIN_COVERAGE = 0.5  # of the samples of the best covered micro configuration of a group
 _MOST_CONFIGS = 65_535
 
@@ -123,6 +132,8 @@ class _Buckets(Struct, frozen=True):
     grid: Floats
     loops: Floats
     time_us: Times
+    wave: Integers
+    is_repeat: NDArray[np.bool_]  # in the extrapolation's bucket, beside its wave's
     n_buckets: int
 
     def select(self, chosen: NDArray[np.bool_]) -> "_Buckets":
@@ -135,6 +146,8 @@ class _Buckets(Struct, frozen=True):
             self.grid[chosen],
             self.loops[chosen],
             self.time_us[chosen],
+            self.wave[chosen],
+            self.is_repeat[chosen],
             self.n_buckets,
         )
 
@@ -167,9 +180,11 @@ def fit(samples: Samples, n_sms: int, options: FitOptions | None = None) -> Wave
         grid[rows].astype(np.float64),
         loops[rows].astype(np.float64),
         samples.time_us[rows],
+        waves[rows],
+        (np.arange(len(rows)) >= len(local)) & (waves[rows] <= max_wave),
         len(macros) * n_rows,
     )
-    micro_ids, data = _choose_micros(data, anchors.shape[1], len(micros))
+    micro_ids, data = _choose_micros(data, n_rows, anchors.shape[1], len(micros))
     coefficients, ranks = _fit_buckets(data, n_rows, options)
     anchors, micro_ids = _fill_empty_rows(anchors, micro_ids, n_rows)
     shape = (len(macros), n_rows)
@@ -226,34 +241,36 @@ def _choose_anchors(bucket: Integers, loops: Integers, n_buckets: int) -> tuple[
     return np.where(beyond, final[:, None], anchors), merged[number]
 
 
-def _choose_micros(data: _Buckets, n_anchors: int, n_micros: int) -> tuple[Integers, _Buckets]:
+def _choose_micros(data: _Buckets, n_rows: int, n_anchors: int, n_micros: int) -> tuple[Integers, _Buckets]:
     """Return the shared micro configuration of each (bucket, anchor) and the samples that use it.
 
     The one of the least mean time over the group's inputs. Where not all were measured on all inputs, the
     mean is taken relative to the best times of the inputs that were, and the configuration must cover half as
-    many inputs as any other; on a complete group this is the same choice.
+    many inputs as any other; on a complete group this is the same choice. A group of one or two inputs, which
+    no plan has, also heeds the same mean over all inputs of the macro configuration.
     """
     group = data.bucket * n_anchors + data.anchor
-    n_groups = data.n_buckets * n_anchors
     inputs = number_rows(np.column_stack([group, data.point]))[1]
     best = np.full(int(inputs.max()) + 1, np.inf)
     np.minimum.at(best, inputs, data.time_us)
-    key = group * n_micros + data.micro
-    keys, number = np.unique(key, return_inverse=True)
-    taken = np.bincount(number, weights=data.time_us)
-    ratio = taken / np.bincount(number, weights=best[inputs])
+    keys, number = np.unique(group * n_micros + data.micro, return_inverse=True)
     coverage = np.bincount(number)
     groups = keys // n_micros
-    most = np.zeros(n_groups)
+    score = np.log(np.bincount(number, weights=data.time_us) / np.bincount(number, weights=best[inputs]))
+    most = np.zeros(data.n_buckets * n_anchors)
     np.maximum.at(most, groups, coverage)
-    ratio[coverage < _MIN_COVERAGE * most[groups]] = np.inf
-    order = np.lexsort((keys, ratio, groups))
+    wide = np.unique(data.bucket // n_rows * n_micros + data.micro, return_inverse=True)[1]
+    loss = np.bincount(wide, weights=np.log(data.time_us / best[inputs])) / np.bincount(wide)
+    wide_loss = np.zeros(len(keys))
+    wide_loss[number] = loss[wide]
+    score += np.where(most[groups] < _FEW_INPUTS, wide_loss, 0.0)
+    score[coverage < _MIN_COVERAGE * most[groups]] = np.inf
+    order = np.lexsort((keys, score, groups))
     first = order[np.searchsorted(groups[order], np.unique(groups))]
-    micro_ids = np.zeros(n_groups, dtype=np.int64)
+    micro_ids = np.zeros(data.n_buckets * n_anchors, dtype=np.int64)
     micro_ids[groups[first]] = keys[first] % n_micros
-    table = micro_ids.reshape(data.n_buckets, n_anchors)
     chosen = data.select(data.micro == micro_ids[group])
-    return table, chosen
+    return micro_ids.reshape(data.n_buckets, n_anchors), chosen
 
 
 def _fill_empty_rows(anchors: Integers, micro_ids: Integers, n_rows: int) -> tuple[Integers, Integers]:
@@ -274,13 +291,17 @@ def _fill_empty_rows(anchors: Integers, micro_ids: Integers, n_rows: int) -> tup
 def _fit_buckets(data: _Buckets, n_rows: int, options: FitOptions) -> tuple[Floats, Integers]:
     """Return the coefficients [buckets, 4] and the terms that each bucket's samples decided."""
     local_terms, pooled_terms = _VARIANT_TERMS[options.variant]
+    n_terms = int(local_terms.sum())
     weights = 1.0 / data.time_us**2 if options.is_relative else np.ones(len(data.time_us))
-    pooled = _fit_pooled(data, n_rows, pooled_terms)
-    prior = np.repeat(pooled, n_rows, axis=0)
-    prior *= _scale_to_level(data, prior, n_rows)[:, None]
-    is_empty = np.bincount(data.bucket, minlength=data.n_buckets) == 0
-    start = prior if local_terms.all() else np.where(is_empty[:, None], prior, 0.0)
-    return _correct(data, data.bucket, start, weights, local_terms)
+    local, ranks = _fit_local(data, weights, local_terms)
+    counts = np.bincount(data.bucket, minlength=data.n_buckets)
+    is_own = (ranks == n_terms) & (counts >= _MIN_SAMPLES_PER_TERM * n_terms)
+    if is_own.all():
+        return local, ranks
+    first = data.select(~data.is_repeat)
+    pooled = np.repeat(_fit_pooled(first, n_rows, pooled_terms), n_rows, axis=0)
+    pooled *= _find_levels(first, pooled, n_rows)[:, None]
+    return np.where(is_own[:, None], local, pooled), np.where(is_own, ranks, 0)
 
 
 # Of (GL, G, L, 1) those that a bucket is fitted with, and those of the whole macro configuration.
@@ -293,24 +314,76 @@ _VARIANT_TERMS = {
 
 
 def _fit_pooled(data: _Buckets, n_rows: int, terms: Floats) -> Floats:
-    """Return the least relative squares [C, 4] of all samples of each macro configuration.
+    """Return the fit [C, 4] to all samples of each macro configuration, by relative errors.
 
-    Times of a whole configuration differ by orders of magnitude, and the small ones matter as much.
+    Times of a whole configuration differ by orders of magnitude, and the small ones matter as much. An input
+    that runs other code (rows that are not aligned) can be off by a factor; its weight falls with its error.
     """
+    n_configs = data.n_buckets // n_rows
     config = data.bucket // n_rows
-    start = np.zeros((data.n_buckets // n_rows, _N_TERMS))
-    return _correct(data, config, start, 1.0 / data.time_us**2, terms)[0]
+    grid_scale, loop_scale = data.grid.max(), data.loops.max()
+    x, y = data.grid / grid_scale, data.loops / loop_scale
+    features = np.stack([x * y, x, y, np.ones_like(x)]) / data.time_us
+    found, root = np.zeros((n_configs, _N_TERMS)), np.ones_like(x)
+    for _ in range(_ROBUST_ROUNDS):
+        found = _solve_non_negative(*_sum_products(features * root, root, config, n_configs), terms)
+        error = np.abs((found[config] * features.T).sum(axis=1) - 1.0)
+        root = np.sqrt(_ROBUST_ERROR / np.maximum(error, _ROBUST_ERROR))
+    scaled: Floats = found / np.array([grid_scale * loop_scale, grid_scale, loop_scale, 1.0])
+    return scaled
 
 
-def _scale_to_level(data: _Buckets, prior: Floats, n_rows: int) -> Floats:
-    """Return the factor of each bucket that brings the pooled model to its samples; 1 where it has none."""
-    predicted = _predict(prior[data.bucket], data.grid, data.loops)
-    ratio = predicted / data.time_us  # least relative squares of one factor
-    above = np.bincount(data.bucket, weights=ratio, minlength=data.n_buckets)
-    below = np.bincount(data.bucket, weights=ratio**2, minlength=data.n_buckets)
-    factor = np.ones(data.n_buckets)
-    np.divide(above, below, out=factor, where=(below > 0.0) & (above > 0.0))
-    return factor
+def _solve_non_negative(normal: Floats, moment: Floats, terms: Floats) -> Floats:
+    """Return the least squares [parts, 4] without negative coefficients: more work never takes less time.
+
+    Of four terms all sets of positive ones can be tried.
+    """
+    best, least = np.zeros_like(moment), np.full(len(moment), np.inf)
+    ridge = _RIDGE * np.trace(normal, axis1=1, axis2=2)[:, None, None] * np.eye(_N_TERMS)
+    for chosen in product((0.0, 1.0), repeat=_N_TERMS):
+        kept = np.array(chosen) * terms
+        if not kept.any():
+            continue
+        system = normal * np.outer(kept, kept) + np.diag(1.0 - kept) + ridge
+        found = np.linalg.solve(system, (moment * kept)[..., None])[..., 0]
+        # The squares without the constant part, which is the same for all sets.
+        squares = np.einsum("ci,cij,cj->c", found, normal, found) - 2.0 * (found * moment).sum(axis=1)
+        is_better = (found >= 0.0).all(axis=1) & (squares < least)
+        best[is_better], least[is_better] = found[is_better], squares[is_better]
+    return best
+
+
+def _sum_products(features: Floats, target: Floats, part: Integers, n_parts: int) -> tuple[Floats, Floats]:
+    """Return the sums over each part of features x features [parts, 4, 4], and x target [parts, 4]."""
+    normal, moment = np.zeros((n_parts, _N_TERMS, _N_TERMS)), np.zeros((n_parts, _N_TERMS))
+    for i in range(_N_TERMS):
+        moment[:, i] = np.bincount(part, weights=features[i] * target, minlength=n_parts)
+        for j in range(i, _N_TERMS):
+            normal[:, i, j] = np.bincount(part, weights=features[i] * features[j], minlength=n_parts)
+            normal[:, j, i] = normal[:, i, j]
+    return normal, moment
+
+
+def _find_levels(data: _Buckets, pooled: Floats, n_rows: int) -> Floats:
+    """Return for each bucket the factor between the samples of its and near waves and the pooled model.
+
+    The mean of the logarithm, weighted by the distance on the axis of log2(w): a wave counts for its
+    neighbours, the more so the higher it is. Some weight lies on 1, for waves far from all samples.
+    """
+    n_configs = data.n_buckets // n_rows
+    config = data.bucket // n_rows
+    place = np.log2(data.wave)
+    deviation = np.log(data.time_us / _predict(pooled[data.bucket], data.grid, data.loops))
+    deviation = np.clip(deviation, -_MOST_DEVIATION, _MOST_DEVIATION)
+    is_beyond = data.bucket % n_rows == n_rows - 1
+    beyond = place[is_beyond].mean() if is_beyond.any() else np.log2(n_rows)
+    levels = np.empty((n_configs, n_rows))
+    for row in range(n_rows):
+        at = beyond if row == n_rows - 1 else np.log2(row + 1.0)
+        near = np.exp(-0.5 * ((place - at) / _LEVEL_WIDTH) ** 2)
+        total = np.bincount(config, weights=near * deviation, minlength=n_configs)
+        levels[:, row] = total / (np.bincount(config, weights=near, minlength=n_configs) + _LEVEL_PRIOR)
+    return np.exp(levels).ravel()
 
 
 def _predict(coefficients: Floats, grid: Floats, loops: Floats) -> Times:
@@ -319,36 +392,24 @@ def _predict(coefficients: Floats, grid: Floats, loops: Floats) -> Times:
     return result
 
 
-def _correct(
-    data: _Buckets, part: Integers, start: Floats, weights: Floats, terms: Floats
-) -> tuple[Floats, Integers]:
-    """Return `start` [parts, 4] plus the least-squares correction of the terms, and the rank of each part.
+def _fit_local(data: _Buckets, weights: Floats, terms: Floats) -> tuple[Floats, Integers]:
+    """Return the least squares [buckets, 4] of each bucket's own samples (8), and the terms that they decide.
 
-    part: of each sample. Where the samples of a part leave a direction open, its correction is zero there:
-    the pseudo-inverse. Where they decide all, the result does not depend on `start`.
+    Directions that the samples leave open are zero: the pseudo-inverse.
     """
-    n_parts = len(start)
-    grid_center, grid_scale = _measure_range(data.grid, part, n_parts)
-    loop_center, loop_scale = _measure_range(data.loops, part, n_parts)
-    x = (data.grid - grid_center[part]) / grid_scale[part]
-    y = (data.loops - loop_center[part]) / loop_scale[part]
-    features = np.stack([x * y, x, y, np.ones_like(x)]) * terms[:, None]
-    residual = data.time_us - _predict(start[part], data.grid, data.loops)
-    normal = np.zeros((n_parts, _N_TERMS, _N_TERMS))
-    moment = np.zeros((n_parts, _N_TERMS))
-    # One common scale per part, so that absolute and relative weights meet the same threshold of the rank.
-    total = np.bincount(part, weights=weights, minlength=n_parts)
-    scaled = weights / np.where(total > 0.0, total, 1.0)[part]
-    for i in range(_N_TERMS):
-        moment[:, i] = np.bincount(part, weights=scaled * features[i] * residual, minlength=n_parts)
-        for j in range(i, _N_TERMS):
-            normal[:, i, j] = np.bincount(part, weights=scaled * features[i] * features[j], minlength=n_parts)
-            normal[:, j, i] = normal[:, i, j]
+    n, bucket = data.n_buckets, data.bucket
+    grid_center, grid_scale = _measure_range(data.grid, bucket, n)
+    loop_center, loop_scale = _measure_range(data.loops, bucket, n)
+    x = (data.grid - grid_center[bucket]) / grid_scale[bucket]
+    y = (data.loops - loop_center[bucket]) / loop_scale[bucket]
+    root = np.sqrt(weights)
+    features = np.stack([x * y, x, y, np.ones_like(x)]) * terms[:, None] * root
+    normal, moment = _sum_products(features, data.time_us * root, bucket, n)
     values, vectors = np.linalg.eigh(normal)
     decided = values > np.maximum(_RANK_SHARE * values[:, -1:], 1e-300)
     inverse = np.where(decided, 1.0 / np.where(decided, values, 1.0), 0.0)
     local = np.einsum("pij,pj,pkj,pk->pi", vectors, inverse, vectors, moment)
-    return start + _expand(local, grid_center, grid_scale, loop_center, loop_scale), decided.sum(axis=1)
+    return _expand(local, grid_center, grid_scale, loop_center, loop_scale), decided.sum(axis=1)
 
 
 def _measure_range(values: Floats, part: Integers, n_parts: int) -> tuple[Floats, Floats]:

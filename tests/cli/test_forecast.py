@@ -112,6 +112,24 @@ def test_text_names_times_breakdown_memory_and_what_they_rest_on(capsys):
     assert _run(capsys, _MODEL, "--requests", _TRACE, "--gpu", "h100")[1] == out
 
 
+def test_calls_sum_to_the_operators_and_explain_shows_them(capsys):
+    report = _forecast(capsys, _MODEL, "--requests", _TRACE, "--gpu", "h100", "--tp", "2")
+    for phase, field in (("prefill", "prefill_ms"), ("decode", "decode_ms")):
+        calls = [entry for entry in report["calls"] if entry["phase"] == phase]
+        assert calls
+        sums = {}
+        for entry in calls:
+            assert sum(entry["parts_us"].values()) == pytest.approx(entry["time_us"])
+            assert entry["parts_us"][entry["bound"]] == max(entry["parts_us"].values())
+            sums[entry["operator"]] = sums.get(entry["operator"], 0) + entry["total_ms"]
+        found = {name: entry[field] for name, entry in report["operators"].items() if name != "host"}
+        assert sums == pytest.approx(found)
+    code, out, _ = _run(capsys, _MODEL, "--requests", _TRACE, "--gpu", "h100", "--explain")
+    assert code == 0
+    assert "m=11,184 n=28,672 k=4,096" in out
+    assert "m=4 n=28,672 k=4,096" in out  # of the median step; shorter requests have left
+
+
 def test_warnings_for_long_contexts_and_times_of_arrival(capsys, tmp_path):
     trace = tmp_path / "t.csv"
     trace.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,140000,2\n1,5,2\n")
