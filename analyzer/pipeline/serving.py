@@ -117,7 +117,7 @@ def simulate_model(
         if search is None
         else tuple(make_rate_entry(rate, each, target) for rate, each in search.runs),
         assumptions=_list_assumptions(model, served, given, engine),
-        warnings=_list_warnings(model, trace, load, run),
+        warnings=_list_warnings(model, trace, given, run, search),
         **make_run_entries(run),
     )
 
@@ -246,7 +246,12 @@ def _make_load(trace: RequestTrace, options: ServingOptions) -> ServingLoad:
                 "the requests have no arrival times",
                 hint="give --rate (requests per second), or a column arrival_s in seconds from the start",
             )
-        requests = requests[: options.count] if options.count is not None else requests
+        if options.count is not None and options.count > len(requests):
+            raise UsageError(
+                f"--count {options.count:,}, and the trace has {len(requests):,} requests",
+                hint="with --rate, requests are drawn from the trace as often as needed",
+            )
+        requests = requests[: options.count]
         arrivals = [request.arrival_s for request in requests]
     else:
         if options.count is not None and options.count != len(requests):
@@ -325,19 +330,26 @@ def _list_assumptions(
 
 
 def _list_warnings(
-    model: ModelConfig, trace: RequestTrace, load: ServingLoad, run: ServingRun
+    model: ModelConfig, trace: RequestTrace, given: ServingOptions, run: ServingRun, search: _Search | None
 ) -> tuple[str, ...]:
     found = []
     times = [request.arrival_s for request in trace.requests]
-    if load.n_requests and trace.has_arrivals and times != sorted(times):
+    if given.rate is None and times != sorted(times):
         found.append("the trace is not in the order of arrival; it was sorted")
-    longest = int((load.prompt_tokens + load.output_tokens).max())
+    longest = int((run.load.prompt_tokens + run.load.output_tokens).max())
     if model.max_positions and longest > model.max_positions:
         found.append(
             f"a request has {longest:,} tokens, and the model's context is {model.max_positions:,} tokens"
         )
-    if math.isfinite(load.rate_per_s) and not is_long_enough(run):
+    if math.isfinite(run.load.rate_per_s) and not is_long_enough(run):
         found.append(
             "the requests arrive within three latencies, too few for a steady state: give more (--count)"
         )
+    elif search is not None:
+        short = [rate for rate, each in search.runs if rate <= search.saturated and not is_long_enough(each)]
+        if short:
+            found.append(
+                f"from {min(short):.3g} requests/s on, the requests arrive within three latencies: figures "
+                "there are of a start, better than a steady state's; give more (--count)"
+            )
     return tuple(found)

@@ -74,6 +74,7 @@ def test_a_request_that_fits_no_cache_says_which_gpus_hold_it(capsys: pytest.Cap
         (("--requests", TRACE, "--input-tokens", "5"), "--requests excludes --input-tokens"),
         (("--input-tokens", "5", "--output-tokens", "5", "--count", "0"), "--count 0"),
         (("--requests", "missing.csv"), "missing.csv"),
+        (("--requests", TRACE, "--count", "61"), "--count 61, and the trace has 60 requests"),
     ],
 )
 def test_requests_are_given_once(

@@ -52,6 +52,7 @@ def test_a_trace_gives_arrivals_or_only_lengths() -> None:
     assert [each.prompt_tokens for each in paced.requests] == [each.prompt_tokens for each in traced.requests]
     drawn = simulate(rate=3.0, count=25, seed=1)
     assert (drawn.load.requests, drawn.load.seed) == (25, 1)
+    assert simulate(limits=GivenLimits(max_running=4)).use.most_waiting > 0
     assert {each.prompt_tokens for each in drawn.requests} < {each.prompt_tokens for each in traced.requests}
 
 
