@@ -27,6 +27,7 @@ from analyzer.text.errors import UsageError
 _VLLM_LARGE_GIB = 70
 _SGLANG_CHUNKS = ((35, 2_048), (60, 4_096), (160, 8_192))  # below so many GiB
 _SGLANG_LARGEST_CHUNK = 16_384
+_SMALLER_CHUNKS = (8_192, 2_048, 512)  # that an error suggests, whose activations leave more for the KV cache
 _GIB = 1 << 30
 
 
@@ -115,6 +116,12 @@ def _describe_remedies(config: ModelConfig, deployment: Deployment, given: Given
     if given.kv_capacity_tokens is not None:
         return f"give --kv-tokens {needed:,} or more"
     remedies = []
+    chunk = choose_limits(deployment, given, 1).chunk_tokens
+    for size in _SMALLER_CHUNKS:
+        smaller = GivenLimits(chunk_tokens=size, max_running=size)
+        if size < chunk and _holds(config, deployment, smaller, needed):
+            remedies.append(f"it fits with --chunk {size}")
+            break
     sizes = list_tensor_parallel_sizes(
         config, find_most_gpus(deployment.gpu.key) // deployment.pipeline_parallel
     )

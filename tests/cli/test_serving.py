@@ -45,6 +45,7 @@ def test_text_json_csv_and_chart(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (("--rate", "1", "--framework", "vllm", "--chunk", "128"), "--chunk 128 is less than the 1,024", "--max-batch"),
         (("--rate", "1", "--chunk", "8", "--block", "16"), "less than a block of 16", "--block"),
         (("--rate", "1", "--kv-tokens", "64"), "can never run: it needs 73 tokens of KV cache, and 64 fit", "--kv-tokens"),
+        (("--rate", "1", "--chunk", "16777216"), "can never run", "it fits with --chunk 8192"),
         (("--rate", "1", "--process", "burst", "--find-rate"), "all arrive at once", "--rate"),
         (("--rate", "1", "--tp", "3"), "--tp 3 does not divide", "--tp can be"),
     ],
