@@ -23,8 +23,7 @@ first come first served in both.
 
 Not modelled: prefix caching between requests (no two share a prompt), speculative decoding, batches padded
 to the sizes of captured CUDA graphs, priorities, LoRA, SGLang's mixed chunks and its overlap of scheduling
-with the step before, vLLM's asynchronous scheduling, batches that overlap in a pipeline of several stages,
-prefill and decode on different machines.
+with the step before, vLLM's asynchronous scheduling, prefill and decode on different machines.
 """
 
 from typing import Protocol

@@ -11,14 +11,14 @@ import numpy as np
 from msgspec import Struct
 
 from analyzer.fingerprint import compute_model_fingerprint
-from analyzer.forecast.batch_schedulers import make_scheduler
-from analyzer.forecast.continuous_batching import ServingRun, simulate_serving
+from analyzer.forecast.continuous_batching import ServingRun
 from analyzer.forecast.deployment import Deployment, Framework
 from analyzer.forecast.engine_limits import GivenLimits, find_limits
 from analyzer.forecast.engine_state import EngineLimits
 from analyzer.forecast.model_config import ModelConfig, read_model_config
 from analyzer.forecast.operator_calls import Step
 from analyzer.forecast.operator_sequence import StepMaker
+from analyzer.forecast.pipelined_serving import simulate_pipeline
 from analyzer.forecast.rate_search import RateSearch, find_saturated_rate
 from analyzer.forecast.request_trace import MAX_REQUESTS, Request, RequestTrace, read_request_trace
 from analyzer.forecast.serving_load import ArrivalProcess, ServingLoad, make_arrivals, make_load
@@ -135,7 +135,7 @@ class _Engine:
 
     def __init__(self, model: ModelConfig, deployment: Deployment) -> None:
         self.rates = find_rates(deployment)
-        self._framework = deployment.framework
+        self._framework, self._stages = deployment.framework, deployment.pipeline_parallel
         self._maker = StepMaker(model, deployment)
         self._clocks = {pace: BucketedClock(self._maker.make, partial(self._time_us, pace)) for pace in _Pace}
 
@@ -145,7 +145,7 @@ class _Engine:
 
     def simulate(self, load: ServingLoad, limits: EngineLimits, pace: _Pace = _Pace.LIKELY) -> ServingRun:
         """Return what becomes of a load. Steps of one run err together, so all are at the same end."""
-        return simulate_serving(load, limits, make_scheduler(self._framework), self._clocks[pace])
+        return simulate_pipeline(load, limits, self._stages, self._framework, self._clocks[pace])
 
     def make_end(
         self, load: ServingLoad, limits: EngineLimits, pace: _Pace, *, saturates: bool
@@ -320,7 +320,8 @@ def _list_assumptions(
     ]
     if deployment.pipeline_parallel > 1:
         found.append(
-            "pipeline stages run one after the other: batches that overlap in them would give more throughput"
+            "one batch for each pipeline stage is in flight, with its share of requests and KV cache; "
+            "none waits for another"
         )
     if model.experts:
         found.append("routing is balanced: every expert gets as many tokens")
