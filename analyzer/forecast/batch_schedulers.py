@@ -127,6 +127,7 @@ class SglangScheduler:
     def __init__(self) -> None:
         self._is_full = False
         self._output_ratio = _FIRST_OUTPUT_RATIO
+        self._keeps_ratio = False  # in the step that a retraction made room for
 
     def plan_step(self, state: EngineState) -> StepPlan:
         """Return the next step; see the module."""
@@ -138,7 +139,8 @@ class SglangScheduler:
         prefills = self._admit(state)
         if prefills:
             return StepPlan(prefills)
-        return StepPlan(decodes=True, is_steady=not self._retract(state))
+        self._keeps_ratio = self._retract(state)
+        return StepPlan(decodes=True, is_steady=not self._keeps_ratio)
 
     def _admit(self, state: EngineState) -> tuple[PrefillChunk, ...]:
         """Return the chunks of the next prefill step."""
@@ -207,6 +209,8 @@ class SglangScheduler:
 
     def count_decode_steps(self, steps: int) -> None:
         """Lower the ratio of output that is reckoned with."""
+        if self._keeps_ratio:
+            return
         decay = (_FIRST_OUTPUT_RATIO - _LEAST_OUTPUT_RATIO) / _RATIO_DECAY_STEPS
         self._output_ratio = max(self._output_ratio - steps * decay, _LEAST_OUTPUT_RATIO)
 
