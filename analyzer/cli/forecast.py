@@ -24,10 +24,8 @@ _NO_REQUESTS_HINT = "name a table with --requests, or give --batch, --input-toke
 @click.command(
     epilog=make_examples(
         "warplens forecast docs/llama-3.1-8b.json --requests docs/requests.csv --gpu h100",
-        "warplens forecast docs/llama-3.1-8b.json --batch 32 --input-tokens 1024 --output-tokens 128 "
-        "--gpu l40s --tp 2 --framework vllm --format json",
-        "warplens forecast docs/llama-3.1-8b.json --requests docs/requests.csv --gpu h100 --gpu l40s \\",
-        "    --tp 1,2,4 --price h100=2.5 --price l40s=1.1 --max-tpot-ms 10",
+        "warplens forecast docs/llama-3.1-8b.json --batch 32 --input-tokens 1024 --output-tokens 128 \\",
+        "    --gpu h100,l40s --tp 1,2,4 --price h100=2.5 --price l40s=1.1 --max-tpot-ms 20",
     )
 )
 @click.argument("model", required=False, type=click.Path(path_type=Path), metavar="[MODEL.json]")

@@ -1,8 +1,8 @@
 """Points in a plane as plain coordinates, which a template draws as SVG: axes, ticks, labels that keep apart.
 
 Both axes are logarithmic where values span more than a factor of three, else linear. A label stands above
-its point, else below or beside, wherever it meets no other label, point or interval yet; one that fits nowhere
-is left to the point's tooltip.
+its point, else below or beside, wherever it meets no other label, point or interval yet; one that fits
+nowhere is left to the point's tooltip.
 """
 
 import math
