@@ -107,6 +107,7 @@ def compute_terms(batch: ProductBatch, hardware: OperatorHardware, parameters: P
         total_us=launch + times[best],
         flops=2.0 * batch.batch * batch.m * batch.n * batch.k,
         dram_bytes=_count_bytes(batch),
+        gpu_us=times[best],
     )
 
 
