@@ -32,6 +32,7 @@ _COMMANDS = (
     "whatif",
     "tasks",
     "predict",
+    "forecast",
     "transfer",
     "calibrate",
     "learn",

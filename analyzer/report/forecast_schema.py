@@ -53,6 +53,16 @@ class ForecastMemoryEntry(Struct, frozen=True, kw_only=True):
     fits: bool
 
 
+class ForecastFigureEntry(Struct, frozen=True, kw_only=True):
+    """A rate or latency that the times rest on."""
+
+    name: str
+    value: float
+    unit: Annotated[str, Meta(description="Empty of a share.")]
+    basis: Annotated[str, Meta(description="measured, vendor, calibrated or assumed.")]
+    source: str
+
+
 class ForecastReport(Struct, frozen=True, kw_only=True):
     """Times of a whole run of a model on one kind of GPU."""
 
@@ -81,5 +91,6 @@ class ForecastReport(Struct, frozen=True, kw_only=True):
     steps: tuple[ForecastStepEntry, ...]
     operators: Mapping[str, ForecastOperatorEntry]
     memory: ForecastMemoryEntry
-    assumptions: Annotated[tuple[str, ...], Meta(description="What the times rest on, guesses named.")] = ()
+    figures: tuple[ForecastFigureEntry, ...] = ()
+    assumptions: Annotated[tuple[str, ...], Meta(description="What the run is taken to be.")] = ()
     warnings: tuple[str, ...] = ()
