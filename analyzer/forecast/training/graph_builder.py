@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from analyzer.forecast.training.tensor_graph import NO_NODE, Node, NodeKind, TensorGraph
+from analyzer.forecast.training.tensor_graph import NO_NODE, AttentionShape, Node, NodeKind, TensorGraph
 from analyzer.operators.names import DataType
 
 Shape = tuple[int, ...]
@@ -72,6 +72,14 @@ class GraphBuilder:
             k=left[-1],
             copied_inputs=copied,
         )
+
+    def attention(self, name: str, query: int, key: int, value: int, *, is_causal: bool) -> int:
+        """Add fused attention of queries [batch, heads, q, d], keys and values [batch, heads, kv, d]."""
+        batch, heads, queries, head_dim = self.shape_of(query)
+        _, kv_heads, keys, _ = self.shape_of(key)
+        sizes = AttentionShape(batch, heads, kv_heads, queries, keys, head_dim, is_causal)
+        shape = (batch, heads, queries, self.shape_of(value)[-1])
+        return self.add(name, NodeKind.ATTENTION, (query, key, value), shape, attention=sizes)
 
     def softmax(self, name: str, x: int) -> int:
         """Add a softmax over the last dimension."""

@@ -17,6 +17,8 @@ class PassShape(Struct, frozen=True):
     # Megatron's kernels: bias, dropout and residual in one, bias and GELU in one, the scale of the scores
     # within their product. Hugging Face's modules launch each on its own.
     has_fused_modules: bool = False
+    # torch.compile: scores, mask, softmax and values match a pattern and become one kernel
+    has_matched_attention: bool = False
 
     @property
     def tokens(self) -> int:

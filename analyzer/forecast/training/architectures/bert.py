@@ -57,18 +57,30 @@ def _add_attention(
         )
         for name in ("query", "key", "value")
     )
+    if shape.has_matched_attention and not shape.is_training:
+        merged = build.attention("attention.self.fused", query, key, value, is_causal=False)
+        merged = build.view("attention.self.merged", merged, (batch, sequence, width))
+    else:
+        merged = _add_eager_attention(build, model, shape, (query, key, value), mask)
+    out = build.linear("attention.output.dense", merged, model.hidden)
+    out = leave_parallel(build, "attention.output", out, shape)
+    return _add_and_normalize(build, "attention.output", out, residual, model, shape)
+
+
+def _add_eager_attention(
+    build: GraphBuilder, model: ModelDescription, shape: PassShape, operands: tuple[int, int, int], mask: int
+) -> int:
+    query, key, value = operands
+    batch, heads, sequence, head_dim = build.shape_of(query)
     copied = (0, 1) if batch > 1 else ()
-    key = build.view("key_transposed", key, (batch, heads, model.head_dim, sequence))
+    key = build.view("key_transposed", key, (batch, heads, head_dim, sequence))
     scores = build.matmul("attention.self.scores", query, key, copied=copied)
     scores = build.pointwise("attention.self.truediv", "scale", scores)
     scores = build.pointwise("attention.self.add", "add", scores, mask)
     weights = build.softmax("attention.self.softmax", scores)
     weights = add_dropout(build, "attention.self.dropout", weights, model.attention_dropout, shape)
     merged = build.matmul("attention.self.values", weights, value, copied=copied[1:])
-    merged = build.copy("attention.self.contiguous", merged, (batch, sequence, width))
-    out = build.linear("attention.output.dense", merged, model.hidden)
-    out = leave_parallel(build, "attention.output", out, shape)
-    return _add_and_normalize(build, "attention.output", out, residual, model, shape)
+    return build.copy("attention.self.contiguous", merged, (batch, sequence, heads * head_dim))
 
 
 def _add_mlp(build: GraphBuilder, model: ModelDescription, shape: PassShape, residual: int) -> int:
