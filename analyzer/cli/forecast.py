@@ -7,6 +7,7 @@ import click
 
 from analyzer.cli.completion import complete_gpus
 from analyzer.cli.examples import make_examples
+from analyzer.cli.forecast_iteration import iteration_options, run_iteration
 from analyzer.cli.output import check_outputs, output_options, write_report
 from analyzer.cli.progress import show_progress
 from analyzer.forecast.data_types import KV_TYPES, SERVING_TYPES
@@ -66,6 +67,7 @@ _NO_REQUESTS_HINT = "name a table with --requests, or give --batch, --input-toke
     show_default=True,
     help="Of the GPU's memory, what weights and KV cache may fill.",
 )
+@iteration_options
 @output_options("forecast")
 def forecast(
     model: Path | None,
@@ -84,14 +86,45 @@ def forecast(
     kv_dtype: str,
     gemm_tflops: float | None,
     memory_fraction: float,
+    training: bool,
+    seq: int | None,
+    exported: Path | None,
+    dp: int,
+    micro_batches: int,
+    compiled: bool,
+    no_optimizer: bool,
+    operator_model: str,
     output_format: str,
     output: Path | None,
 ) -> None:
     """Forecast the time of a language model on GPUs that need not be at hand.
 
     MODEL.json is the config.json that Hugging Face keeps beside the weights, or its folder. The requests are
-    prefilled in one pass and then decoded together, as a serving framework runs one batch.
+    prefilled in one pass and then decoded together, as a serving framework runs one batch. With --training,
+    --seq or --exported it is one iteration of the model itself, as PyTorch runs it (docs/training.md).
     """
+    if training or seq is not None or exported is not None:
+        run_iteration(
+            None
+            if exported is not None and model is None and config is None
+            else _choose_config(model, config),
+            exported,
+            gpu=gpu,
+            training=training,
+            batch=batch,
+            seq=seq,
+            dtype=dtype,
+            dp=dp,
+            tp=tp,
+            pp=pp,
+            micro_batches=micro_batches,
+            compiled=compiled,
+            no_optimizer=no_optimizer,
+            operator_model=operator_model,
+            output_format=output_format,
+            output=output,
+        )
+        return
     from analyzer.pipeline.forecast import ForecastOptions, forecast_model
 
     path = _choose_config(model, config)

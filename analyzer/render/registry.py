@@ -77,6 +77,7 @@ _FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
         ReportFormat("html", Medium.DOCUMENT, "validation_page", "render_validation_page", is_choice=False),
     ),
     "forecast": (ReportFormat("text", Medium.CONSOLE, "forecast", "print_forecast"), _JSON),
+    "iteration": (ReportFormat("text", Medium.CONSOLE, "iteration", "print_iteration"), _JSON),
     "tune-rank": (ReportFormat("text", Medium.CONSOLE, "tune", "print_ranking"), _JSON),
     "transfer": (
         ReportFormat("text", Medium.CONSOLE, "transfer", "print_transfer"),

@@ -3,7 +3,7 @@
 The idea: element-wise operators, row-wise reductions (softmax, norms) and copies that follow each other over
 the same elements become one kernel, which reads what comes from outside and writes what is used outside.
 Products stay as they are: cuBLAS does them, without epilogue. Attention becomes one kernel where one of
-TorchInductor's patterns matches; BERT's does (`PassShape.has_matched_attention`), GPT-2's with its `where` not.
+TorchInductor's patterns matches: BERT's does (`PassShape.has_matched_attention`), GPT-2's `where` does not.
 
 A node joins the group of an input if it has as many elements, and if its other inputs are of the group or
 older than the group's first node; so no group waits for what waits for it. Example: GPT-2's GELU, eight
@@ -48,7 +48,7 @@ def list_fused_forward(graph: TensorGraph) -> tuple[Kernels, ...]:
 def list_fused_backward(graph: TensorGraph, kernels: PassKernels) -> tuple[Kernels, ...]:
     """Return the kernels of the backward pass by node; those of a group stand at its first node.
 
-    A group's kernel reads the gradients of what it wrote, and what it read, and writes the latter's gradients.
+    A group's kernel reads what it read forward and the gradients of what it wrote; it writes the former's.
     """
     groups = group_nodes(graph)
     members = _list_members(groups)

@@ -91,7 +91,7 @@ class GraphBuilder:
         return self.add(name, NodeKind.LAYERNORM, (x,), shape, parameters=2 * shape[-1])
 
     def pointwise(self, name: str, function: str, *inputs: int, parameters: int = 0) -> int:
-        """Add an element-wise operator; the first input has the output's shape."""
+        """Add an element-wise operator; the first input has the output's shape and type."""
         return self.add(
             name,
             NodeKind.POINTWISE,
@@ -99,7 +99,13 @@ class GraphBuilder:
             self.shape_of(inputs[0]),
             function=function,
             parameters=parameters,
+            element_bytes=self.nodes[inputs[0]].element_bytes,
         )
+
+    def cast(self, name: str, x: int, element_bytes: float) -> int:
+        """Add a conversion to a type of so many bytes; 0: the graph's own."""
+        shape = self.shape_of(x)
+        return self.add(name, NodeKind.POINTWISE, (x,), shape, function="cast", element_bytes=element_bytes)
 
     def reduction(self, name: str, x: int, shape: Shape) -> int:
         """Add a reduction of x to a smaller shape."""

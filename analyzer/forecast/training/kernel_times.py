@@ -43,6 +43,7 @@ OperatorModel = Callable[[OperatorBatch, Gpu], OperatorPrediction]
 
 _START_US = 2.0  # between two dependent kernels of a stream; assumed, 1 to 3 us on all GPUs that were timed
 _BACKWARD_OF_ATTENTION = 2.5
+_MOST_SEQUENCES = 1024
 _KEPT_SHARE = (
     0.8  # of the L2, between two uses of a line: as of the L2 between launches (`elementwise_kernel`)
 )
@@ -141,8 +142,9 @@ def _time_attention(kernels: Sequence[AttentionKernel], gpu: Gpu, model: Operato
     first = kernels[0]
     if first.dtype is DataType.FP32:
         return [_time_products(kernel, gpu, model) for kernel in kernels]
-    lengths = [(k.batch, k.queries) for k in kernels], [(k.batch, k.keys) for k in kernels]
-    queries, keys = (_repeat(each) for each in lengths)
+    counts = [min(kernel.batch, _MOST_SEQUENCES) for kernel in kernels]  # more of them take in proportion
+    queries = _repeat(counts, [kernel.queries for kernel in kernels])
+    keys = _repeat(counts, [kernel.keys for kernel in kernels])
     batch = AttentionBatch(
         Operator.ATTENTION,
         first.dtype,
@@ -156,7 +158,9 @@ def _time_attention(kernels: Sequence[AttentionKernel], gpu: Gpu, model: Operato
     factor = _BACKWARD_OF_ATTENTION if first.is_backward else 1.0
     if not first.is_causal:
         factor *= 2.0  # the family counts causal attention: half of the pairs
-    return [_scale(each, factor) for each in _ask(batch, gpu, model)]
+    shares = [kernel.batch / count for kernel, count in zip(kernels, counts, strict=True)]
+    found = _ask(batch, gpu, model)
+    return [_scale(each, factor * share) for each, share in zip(found, shares, strict=True)]
 
 
 def _time_products(kernel: AttentionKernel, gpu: Gpu, model: OperatorModel) -> KernelTime:
@@ -178,9 +182,8 @@ def _time_products(kernel: AttentionKernel, gpu: Gpu, model: OperatorModel) -> K
     )
 
 
-def _repeat(lengths: Sequence[tuple[int, int]]) -> RaggedLengths:
-    counts = np.array([count for count, _ in lengths])
-    values = np.repeat(np.array([float(length) for _, length in lengths]), counts)
+def _repeat(counts: Sequence[int], lengths: Sequence[int]) -> RaggedLengths:
+    values = np.repeat(np.array(lengths, dtype=np.float64), counts)
     return RaggedLengths(values, np.concatenate(([0], np.cumsum(counts))))
 
 

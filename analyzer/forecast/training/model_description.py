@@ -6,12 +6,19 @@ has a table of its own.
 
 from collections.abc import Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
-from analyzer.text.errors import UsageError
+from analyzer.files import read_file
+from analyzer.text.errors import InputError, UsageError
+from analyzer.text.json_spans import find_json_spans, split_decode_error
+from analyzer.text.source import locate
 
+_MAX_FILE_BYTES = 4 << 20
+_FILE_HINT = "name the config.json that lies beside the model's weights"
 _MOST = 1 << 22  # of any size: larger ones are typing errors, and would make numbers nobody can use
 _MOST_LAYERS = 1 << 10
 
@@ -61,11 +68,47 @@ _RELATIVES_OF_LLAMA = {"llama": False, "mistral": False, "qwen2": True}
 _KNOWN = sorted({each.value for each in Architecture} | set(_RELATIVES_OF_LLAMA))
 
 
-def describe_model(config: Mapping[str, Any]) -> ModelDescription:
-    """Return the sizes that a configuration states.
+class _KeyProblem(Exception):
+    """A key of a configuration that cannot be."""
 
-    Raises UsageError for an architecture that is not known, and for sizes that are missing or impossible.
-    """
+    def __init__(self, key: str, reason: str, hint: str = "") -> None:
+        super().__init__(reason)
+        self.key, self.reason, self.hint = key, reason, hint
+
+
+def read_model_description(path: Path) -> ModelDescription:
+    """Return the sizes in a config.json. Raises InputError with the place of the fault."""
+    try:
+        data = read_file(path, _MAX_FILE_BYTES)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: {reason}", hint=_FILE_HINT) from None
+    try:
+        config = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        reason, offset = split_decode_error(str(error))
+        place = locate(str(path), data, min(offset or 0, max(len(data) - 1, 0)))
+        raise InputError(f"not JSON: {reason}", location=place, hint=_FILE_HINT) from None
+    if not isinstance(config, dict):
+        raise InputError(f"{path}: a configuration is a JSON object", hint=_FILE_HINT)
+    try:
+        return _describe(config)
+    except _KeyProblem as problem:
+        span = find_json_spans(data).find_value((problem.key,) if problem.key in config else ())
+        place = locate(str(path), data, span.offset, length=min(span.length, 60) if problem.key else 1)
+        raise InputError(problem.reason, location=place, hint=problem.hint or _FILE_HINT) from None
+
+
+def describe_model(config: Mapping[str, Any]) -> ModelDescription:
+    """Return the sizes that a decoded configuration states. Raises UsageError as `read_model_description`."""
+    try:
+        return _describe(config)
+    except _KeyProblem as problem:
+        raise UsageError(problem.reason, hint=problem.hint or _FILE_HINT) from None
+
+
+def _describe(config: Mapping[str, Any]) -> ModelDescription:
+    """Return the sizes, or raise _KeyProblem for an unknown architecture and for sizes that cannot be."""
     kind = config.get("model_type")
     if kind in _RELATIVES_OF_LLAMA:
         return _describe_llama(config, has_qkv_bias=_RELATIVES_OF_LLAMA[kind])
@@ -76,9 +119,10 @@ def describe_model(config: Mapping[str, Any]) -> ModelDescription:
         Architecture.SWITCH: _describe_switch,
     }
     if not isinstance(kind, str) or kind not in readers:
-        raise UsageError(
-            f"model_type {kind!r}: no graph of this architecture is known for training",
-            hint=f"known: {', '.join(_KNOWN)}; or export the module (--exported model.pt2)",
+        raise _KeyProblem(
+            "model_type",
+            f"model_type {str(kind)[:60]!r}: no graph of this architecture is known for training",
+            f"known: {', '.join(_KNOWN)}; or export the module and name it with --exported model.pt2",
         )
     return readers[Architecture(kind)](config)
 
@@ -146,9 +190,9 @@ def _describe_llama(config: Mapping[str, Any], *, has_qkv_bias: bool) -> ModelDe
     heads = sizes["heads"]
     kv_heads = _read(config, ("num_key_value_heads",), heads)
     if heads % kv_heads:
-        raise UsageError(
+        raise _KeyProblem(
+            "num_key_value_heads",
             f"num_attention_heads {heads} is no multiple of num_key_value_heads {kv_heads}",
-            hint="each key head serves as many query heads",
         )
     return _make(
         Architecture.LLAMA,
@@ -167,9 +211,7 @@ def _make(architecture: Architecture, sizes: Mapping[str, int], **fields: Any) -
     heads, hidden = sizes["heads"], sizes["hidden"]
     if "head_dim" not in fields:
         if hidden % heads:
-            raise UsageError(
-                f"hidden size {hidden} is no multiple of {heads} heads", hint="check the configuration"
-            )
+            raise _KeyProblem("num_attention_heads", f"hidden size {hidden} is no multiple of {heads} heads")
         fields["head_dim"] = hidden // heads
     given: dict[str, Any] = {**sizes, "kv_heads": heads, **fields}
     return ModelDescription(architecture, **given)
@@ -184,23 +226,23 @@ def _read_common(config: Mapping[str, Any]) -> dict[str, int]:
 def _read(
     config: Mapping[str, Any], names: tuple[str, ...], otherwise: int | None = None, most: int = _MOST
 ) -> int:
-    """Return the first size given. Raises UsageError where there is none, or it is no count up to `most`."""
+    """Return the first size given. Raises _KeyProblem where there is none or it is no count."""
     for name in names:
         value = config.get(name)
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise UsageError(f"{name} {value!r}: a whole number from 1 to {most} is needed")
+            raise _KeyProblem(name, f"{name}: a whole number from 1 to {most} is needed")
         return value
     if otherwise is None:
-        raise UsageError(f"the configuration lacks {' or '.join(names)}")
+        raise _KeyProblem("", f"the configuration lacks {' or '.join(names)}")
     return otherwise
 
 
 def _read_share(config: Mapping[str, Any], name: str, otherwise: float) -> float:
     value = config.get(name, otherwise)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
-        raise UsageError(f"{name} {value!r}: a probability from 0 to 1 is needed")
+        raise _KeyProblem(name, f"{name}: a probability from 0 to 1 is needed")
     return float(value)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from analyzer.forecast.training.architectures.bert import build_bert
 from analyzer.forecast.training.architectures.gpt2 import build_gpt2
+from analyzer.forecast.training.architectures.llama import build_llama
 from analyzer.forecast.training.architectures.opt import build_opt
 from analyzer.forecast.training.architectures.switch import build_switch
 from analyzer.forecast.training.graph_builder import GraphBuilder
@@ -17,6 +18,7 @@ _BUILDERS: dict[Architecture, Callable[[GraphBuilder, ModelDescription, PassShap
     Architecture.GPT2: build_gpt2,
     Architecture.OPT: build_opt,
     Architecture.SWITCH: build_switch,
+    Architecture.LLAMA: build_llama,
 }
 
 

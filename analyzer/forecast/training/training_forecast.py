@@ -1,6 +1,7 @@
 """One iteration of a described model on a number of GPUs: checks, graph, plan, times, memory."""
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.forecast.training.iteration import IterationPlan, IterationTime, time_iteration
 from analyzer.forecast.training.kernel_times import OperatorModel
@@ -42,14 +43,19 @@ class TrainingForecast(Struct, frozen=True):
     time: IterationTime
     memory: TrainingMemory
     gpus: int
+    parameters: int  # of the whole model
 
 
 def forecast_training(
     model: ModelDescription, request: TrainingRequest, gpu: Gpu, operator_model: OperatorModel
 ) -> TrainingForecast:
     """Return the forecast of one iteration. Raises UsageError for a division that does not come out even."""
-    graph = build_graph(model, make_shape(model, request))
-    return forecast_graph(graph, request, gpu, operator_model)
+    shape = make_shape(model, request)
+    found = forecast_graph(build_graph(model, shape), request, gpu, operator_model)
+    if request.tensor_parallel == 1:
+        return found
+    whole = build_graph(model, replace(shape, tensor_parallel=1))
+    return replace(found, parameters=whole.parameters)
 
 
 def forecast_graph(
@@ -68,7 +74,8 @@ def forecast_graph(
     )
     memory = compute_memory(graph, request.is_training, request.has_optimizer, request.pipeline_parallel)
     gpus = request.data_parallel * request.tensor_parallel * request.pipeline_parallel
-    return TrainingForecast(graph, time_iteration(graph, plan, gpu, operator_model), memory, gpus)
+    time = time_iteration(graph, plan, gpu, operator_model)
+    return TrainingForecast(graph, time, memory, gpus, graph.parameters)
 
 
 def make_shape(model: ModelDescription, request: TrainingRequest) -> PassShape:

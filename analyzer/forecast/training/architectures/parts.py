@@ -4,6 +4,7 @@ from analyzer.forecast.training.forward_kernels import BACKWARD, FORWARD
 from analyzer.forecast.training.graph_builder import GraphBuilder
 from analyzer.forecast.training.model_description import ModelDescription
 from analyzer.forecast.training.pass_shape import PassShape
+from analyzer.operators.names import DataType
 
 
 def add_dropout(build: GraphBuilder, name: str, x: int, probability: float, shape: PassShape) -> int:
@@ -51,9 +52,16 @@ def add_output_head(
 
 
 def add_rms_norm(build: GraphBuilder, name: str, x: int) -> int:
-    """Add an RMS norm as transformers' modules spell it out: power, mean, two multiplications."""
+    """Add an RMS norm as transformers' modules spell it out: power, mean, two multiplications.
+
+    In 16 bits the norm is computed in FP32: a cast before it, and one before the last multiplication.
+    """
     shape = build.shape_of(x)
-    square = build.pointwise(f"{name}.pow", "square", x)
+    is_narrow = build.dtype is not DataType.FP32
+    wide = build.cast(f"{name}.float", x, 4.0) if is_narrow else x
+    square = build.pointwise(f"{name}.pow", "pow", wide)
     mean = build.reduction(f"{name}.mean", square, (*shape[:-1], 1))
-    scaled = build.pointwise(f"{name}.mul", "mul", x, mean)
+    scaled = build.pointwise(f"{name}.mul", "mul", wide, mean)
+    if is_narrow:
+        scaled = build.cast(f"{name}.to", scaled, 0.0)
     return build.pointwise(f"{name}.weight", "scale", scaled, parameters=shape[-1])
