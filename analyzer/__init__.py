@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from analyzer.live.triton_watch import watch_triton
     from analyzer.pipeline import Launch, Options, Program, analyze, load
     from analyzer.pipeline.diff import diff
+    from analyzer.pipeline.forecast import forecast_model
     from analyzer.pipeline.operator_prediction import predict
     from analyzer.pipeline.whatif import whatif
     from analyzer.report import read_report
@@ -43,6 +44,7 @@ _MODULES_BY_NAME = {
     "diff": "analyzer.pipeline.diff",
     "predict": "analyzer.pipeline.operator_prediction",
     "from_torch": "analyzer.live.torch_module",
+    "forecast_model": "analyzer.pipeline.forecast",
     "from_triton": "analyzer.live.triton_kernel",
     "watch_triton": "analyzer.live.triton_watch",
     "load_gpu": "analyzer.hardware.gpu_database",
@@ -71,6 +73,7 @@ __all__ = [
     "calibrate",
     "check",
     "diff",
+    "forecast_model",
     "from_torch",
     "from_triton",
     "load",

@@ -5,17 +5,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.cli.completion import complete_gpus
+from analyzer.cli.deployment_options import deployment_options
 from analyzer.cli.examples import make_examples
-from analyzer.cli.forecast_iteration import iteration_options, run_iteration
 from analyzer.cli.output import check_outputs, output_options, write_report
 from analyzer.cli.progress import show_progress
-from analyzer.forecast.data_types import KV_TYPES, SERVING_TYPES
-from analyzer.forecast.deployment import Framework
+from analyzer.render.text_options import TextOptions
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
     from analyzer.forecast.request_trace import RequestTrace
+    from analyzer.pipeline.forecast import ForecastOptions
 
 _NO_REQUESTS_HINT = "name a table with --requests, or give --batch, --input-tokens and --output-tokens"
 
@@ -37,115 +36,37 @@ _NO_REQUESTS_HINT = "name a table with --requests, or give --batch, --input-toke
 @click.option("--batch", type=int, metavar="N", help="So many equal requests, in place of a trace.")
 @click.option("--input-tokens", type=int, metavar="N", help="Tokens of each prompt.")
 @click.option("--output-tokens", type=int, metavar="N", help="Tokens generated for each.")
-@click.option("--gpu", "-g", required=True, shell_complete=complete_gpus, help="GPU, by name or TOML file.")
-@click.option("--tp", default=1, show_default=True, help="GPUs that divide each layer.")
-@click.option("--pp", default=1, show_default=True, help="Stages of layers, one after the other.")
-@click.option("--ep", default=1, show_default=True, help="Of --tp, GPUs that divide experts by whole ones.")
-@click.option(
-    "--framework",
-    type=click.Choice([framework.value for framework in Framework]),
-    default=Framework.SGLANG.value,
-    show_default=True,
-    help="Serving framework.",
-)
-@click.option(
-    "--dtype",
-    default="",
-    metavar="TYPE",
-    help=f"Weights and products: {', '.join(SERVING_TYPES)}; as the configuration has it if not given.",
-)
-@click.option(
-    "--kv-dtype", default="", metavar="TYPE", help=f"KV cache: {', '.join(KV_TYPES)}; bf16 if not given."
-)
-@click.option(
-    "--gemm-tflops", type=float, metavar="X", help="Rate of large 16-bit products, where you measured it."
-)
-@click.option(
-    "--memory-fraction",
-    type=float,
-    default=0.9,
-    show_default=True,
-    help="Of the GPU's memory, what weights and KV cache may fill.",
-)
-@iteration_options
+@click.option("--explain", is_flag=True, help="All calls of the prefill and of a decode step; whole sources.")
+@deployment_options
 @output_options("forecast")
 def forecast(
-    model: Path | None,
+    deployment: "ForecastOptions",
     *,
+    model: Path | None,
     config: Path | None,
     requests: Path | None,
     batch: int | None,
     input_tokens: int | None,
     output_tokens: int | None,
-    gpu: str,
-    tp: int,
-    pp: int,
-    ep: int,
-    framework: str,
-    dtype: str,
-    kv_dtype: str,
-    gemm_tflops: float | None,
-    memory_fraction: float,
-    training: bool,
-    seq: int | None,
-    exported: Path | None,
-    dp: int,
-    micro_batches: int,
-    compiled: bool,
-    no_optimizer: bool,
-    operator_model: str,
+    explain: bool,
     output_format: str,
     output: Path | None,
 ) -> None:
     """Forecast the time of a language model on GPUs that need not be at hand.
 
     MODEL.json is the config.json that Hugging Face keeps beside the weights, or its folder. The requests are
-    prefilled in one pass and then decoded together, as a serving framework runs one batch. With --training,
-    --seq or --exported it is one iteration of the model itself, as PyTorch runs it (docs/training.md).
+    prefilled in one pass and then decoded together, as a serving framework runs one batch.
     """
-    if training or seq is not None or exported is not None:
-        run_iteration(
-            None
-            if exported is not None and model is None and config is None
-            else _choose_config(model, config),
-            exported,
-            gpu=gpu,
-            training=training,
-            batch=batch,
-            seq=seq,
-            dtype=dtype,
-            dp=dp,
-            tp=tp,
-            pp=pp,
-            micro_batches=micro_batches,
-            compiled=compiled,
-            no_optimizer=no_optimizer,
-            operator_model=operator_model,
-            output_format=output_format,
-            output=output,
-        )
-        return
-    from analyzer.pipeline.forecast import ForecastOptions, forecast_model
+    from analyzer.pipeline.forecast import forecast_model
 
     path = _choose_config(model, config)
     check_outputs([each for each in (path, requests) if each is not None], output)
     trace = _choose_requests(requests, batch, input_tokens, output_tokens)
-    options = ForecastOptions(
-        gpu=gpu,
-        tensor_parallel=tp,
-        pipeline_parallel=pp,
-        expert_parallel=ep,
-        framework=framework,
-        dtype=dtype,
-        kv_dtype=kv_dtype,
-        memory_fraction=memory_fraction,
-        gemm_tflops=gemm_tflops,
-    )
     with show_progress("timing steps") as progress:
         report = forecast_model(
-            path, trace, options, lists_operators=output_format == "json", progress=progress
+            path, trace, deployment, lists_operators=output_format == "json", progress=progress
         )
-    write_report(report, output_format, output)
+    write_report(report, output_format, output, TextOptions(explain=explain))
 
 
 def _choose_config(model: Path | None, config: Path | None) -> Path:

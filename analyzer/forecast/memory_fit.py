@@ -24,6 +24,13 @@ from analyzer.operators.names import DataType
 from analyzer.text.errors import UsageError
 
 _GIB = 1 << 30
+# What CUDA reports as total memory, of the printed size in GiB: 0.989 on eight GPUs, and 0.924 on A40, L20
+# and L40, whose GDDR6 keeps the bits of error correction in the memory itself (totalGlobalMem of PipeWeave's
+# hardware.csv). Workstation and consumer cards have that off.
+_REPORTED_SHARE = 0.989
+_ECC_SHARE = 15 / 16
+_INLINE_ECC_KINDS = ("GDDR5", "GDDR6")
+_DESKTOP_NAMES = ("rtx", "titan")
 _WIDE_BYTES = 2.0  # of embedding, output matrix, norms and activations
 _LOGIT_BYTES = 4
 _MAX_MIXTURE_TOKENS = 32768  # that fused experts take at a time; longer inputs go in pieces
@@ -51,14 +58,17 @@ class MemoryFit(Struct, frozen=True):
 
 
 def find_gpu_bytes(gpu: Gpu) -> int:
-    """Return the memory of a GPU. Raises UsageError for one whose size is not known."""
+    """Return the memory of a GPU as CUDA reports it. Raises UsageError for one whose size is not known."""
     size = gpu.file.memory.size_gb
     if size is None:
         raise UsageError(
             f"the memory of {gpu.name} is not known",
             hint="give memory.size_gb in a hardware file, see `warplens gpus new`",
         )
-    return int(size.value * _GIB)
+    is_card = any(gpu.key.startswith(name) for name in _DESKTOP_NAMES)
+    has_ecc_inline = gpu.file.memory.kind.upper().startswith(_INLINE_ECC_KINDS) and not is_card
+    share = _REPORTED_SHARE * (_ECC_SHARE if has_ecc_inline else 1.0)
+    return int(size.value * _GIB * share)
 
 
 def compute_weight_bytes(config: ModelConfig, deployment: Deployment) -> int:
@@ -81,7 +91,7 @@ def compute_weight_bytes(config: ModelConfig, deployment: Deployment) -> int:
 def _count_attention_weights(config: ModelConfig, tensor: int) -> float:
     """Return the weights of one layer's attention on one GPU."""
     heads = config.heads // tensor
-    if not config.is_mla:
+    if not config.kv_lora_rank:
         width = (2 * heads + 2 * find_local_kv_heads(config, tensor)) * config.head_dim
         return float(width * config.hidden)
     latent = config.kv_lora_rank + config.qk_rope_head_dim
@@ -104,7 +114,7 @@ def kv_bytes_per_token(config: ModelConfig, deployment: Deployment) -> float:
     MLA keeps one latent vector for all heads, whole on each tensor-parallel GPU.
     """
     layers = -(-config.layers // deployment.pipeline_parallel)
-    if config.is_mla:
+    if config.kv_lora_rank:
         width = config.kv_lora_rank + config.qk_rope_head_dim
     else:
         width = 2 * find_local_kv_heads(config, deployment.tensor_parallel) * config.head_dim
@@ -296,12 +306,12 @@ def _find_narrower_types(
 
 def _find_larger_gpus(config: ModelConfig, deployment: Deployment, requests: Sequence[Request]) -> list[str]:
     """Return the names of GPUs of the least larger memories that hold a run, one for each size."""
-    own = find_gpu_bytes(deployment.gpu)
+    own_bytes = find_gpu_bytes(deployment.gpu)
     names: dict[float, str] = {}
     for gpu in load_all_gpus():
         size = gpu.file.memory.size_gb
-        is_larger = size is not None and size.value * _GIB > own
-        if size is None or not is_larger or gpu.file.vendor != deployment.gpu.file.vendor:
+        is_comparable = size is not None and gpu.file.vendor == deployment.gpu.file.vendor
+        if size is None or not is_comparable or find_gpu_bytes(gpu) <= own_bytes:
             continue
         if size.value not in names and _fits(config, replace(deployment, gpu=gpu), requests):
             names[size.value] = gpu.key

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.files import read_file
+from analyzer.forecast.model_quantization import QUANTIZATION_HINT, find_quantized_type
 from analyzer.operators.names import DataType
 from analyzer.text.errors import InputError
 from analyzer.text.json_spans import ByteSpan, JsonPath, JsonSpans, find_json_spans, split_decode_error
@@ -26,6 +27,7 @@ _MAX_NESTING = 32
 _UTF8_BOM = b"\xef\xbb\xbf"
 _MAX_SIZE = 1 << 22  # of a width or a vocabulary; beyond is a typing error
 _MAX_COUNT = 1 << 14  # of layers, heads, experts
+_LARGEST_SHOWN = 10**30  # Python refuses to print numbers of thousands of digits
 _TEXT_PART = "text_config"
 _FILE_HINT = "name the config.json that lies beside the model's weights"
 
@@ -53,18 +55,13 @@ class ModelConfig(Struct, frozen=True):
     shared_intermediate: int = 0  # of all shared experts together
     has_shared_gate: bool = False  # a gate scales the shared experts' output
     first_dense_layers: int = 0  # layers of a mixture model that have no experts
-    q_lora_rank: int = 0  # low-rank attention (MLA); 0: queries by one product
-    kv_lora_rank: int = 0  # 0: no MLA
+    q_lora_rank: int = 0  # of MLA's queries; 0: by one product
+    kv_lora_rank: int = 0  # of the latent keys and values (MLA); 0: each head has its own
     qk_nope_head_dim: int = 0
     qk_rope_head_dim: int = 0
     v_head_dim: int = 0
     max_positions: int = 0  # longest context; 0: not given
     notes: tuple[str, ...] = ()  # what was read otherwise than it is written
-
-    @property
-    def is_mla(self) -> bool:
-        """Whether attention has latent keys and values (multi-head latent attention)."""
-        return self.kv_lora_rank > 0
 
     @property
     def dense_layers(self) -> int:
@@ -164,8 +161,11 @@ def _decode(path: str, data: bytes) -> object:
     """Return the JSON value in a file. Raises InputError where it is none or is nested too deeply."""
     mark = len(_UTF8_BOM) if data.startswith(_UTF8_BOM) else 0
     try:
-        content = msgspec.json.decode(data[mark:])
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        content = msgspec.json.decode(data[mark:].decode("utf-8"))
+    except UnicodeDecodeError as error:
+        location = locate(path, data, error.start + mark)
+        raise InputError("this is not UTF-8 text", location=location, hint=_FILE_HINT) from None
+    except (msgspec.MsgspecError, RecursionError) as error:
         reason, offset = split_decode_error(str(error))
         last = max(0, len(data.rstrip()) - 1)
         place = last if offset is None else min(offset + mark, last)
@@ -285,17 +285,13 @@ class _ConfigReader:
     def _read_quantization(self, quantization: object) -> DataType:
         """Return the data type of quantized weights. Raises InputError."""
         key = "quantization_config"
-        hint = "known are fp8, with or without blocks, and awq and gptq of 4 or 8 bits"
-        method = quantization.get("quant_method") if isinstance(quantization, dict) else None
-        if not isinstance(quantization, dict) or not isinstance(method, str):
-            raise self.make_error(key, f"{key} has no quant_method", hint)
-        if method in ("fp8", "fbgemm_fp8"):
-            return DataType.FP8_BLOCK if quantization.get("weight_block_size") else DataType.FP8
-        weights = {4: DataType.INT4_WEIGHTS, 8: DataType.INT8_WEIGHTS}
-        bits = quantization.get("bits", 4)
-        if method in ("awq", "gptq") and isinstance(bits, int) and bits in weights:
-            return weights[bits]
-        raise self.make_error(key, f"unknown quantization {_shorten(method)} in {key}", hint)
+        if not isinstance(quantization, dict) or not isinstance(quantization.get("quant_method"), str):
+            raise self.make_error(key, f"{key} has no quant_method", QUANTIZATION_HINT)
+        dtype = find_quantized_type(quantization)
+        if dtype is None:
+            method = _shorten(quantization["quant_method"])
+            raise self.make_error(key, f"unknown quantization {method} in {key}", QUANTIZATION_HINT)
+        return dtype
 
     def read_size(
         self, key: str, *, default: int | None = None, most: int = _MAX_SIZE, least: int = 1
@@ -349,6 +345,8 @@ class _ConfigReader:
 
 
 def _shorten(value: object) -> str:
+    if isinstance(value, int) and abs(value) > _LARGEST_SHOWN:
+        return "of so many digits"
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
 

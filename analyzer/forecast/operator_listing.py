@@ -54,39 +54,47 @@ class HeadNorms(Enum):
 
 def list_operators(step: Step, head_norms: HeadNorms = HeadNorms.LEFT_OUT) -> dict[str, Any]:
     """Return the operators of a step in the form of PipeWeave's files."""
-    listed: dict[str, Any] = {"gemm": [_list_product(call) for call in _pick(step.calls, ProductCall)]}
-    for call in _pick(step.calls, AttentionCall):
+    calls = _Calls(step.calls)
+    listed: dict[str, Any] = {"gemm": [_list_product(call) for call in calls.find(ProductCall)]}
+    for call in calls.find(AttentionCall):
         listed[_find_attention_key(call, listed)] = _list_attention(call, step.phase)
-    norms = _list_norms(step.calls, head_norms)
+    norms = _list_norms(calls.find(NormCall), head_norms)
     if norms is not None:
         listed["rmsnorm"] = norms
     # Of several widths (dense layers, shared experts) the lists have room for one: that of most layers.
-    activations = list(_pick(step.calls, ActivationCall))
+    activations = calls.find(ActivationCall)
     if activations:
         most = max(activations, key=lambda call: call.count)
         listed["siluandmul"] = {"seq": most.rows, "dim": most.dim, "count": most.count}
-    mixtures = [_list_mixture(call) for call in _pick(step.calls, MoeCall)]
+    mixtures = calls.find(MoeCall)
     if mixtures:
-        listed["moe"] = mixtures
-    transfers = [_list_transfer(call) for call in _pick(step.calls, CollectiveCall) if call.is_listed]
-    listed["communication"] = transfers
+        listed["moe"] = [_list_mixture(call) for call in mixtures]
+    listed["communication"] = [_list_transfer(call) for call in calls.find(CollectiveCall) if call.is_listed]
     return listed
 
 
 def list_unlisted_names(step: Step) -> list[str]:
     """Return the names of the calls that `list_operators` leaves out, each once, in order."""
-    names = [
-        call.name
-        for call in step.calls
-        if (isinstance(call, ElementwiseCall) and not call.is_listed)
-        or (isinstance(call, NormCall) and call.name != _FULL_WIDTH_NORM)
-    ]
-    names += [call.kind.value for call in _pick(step.calls, CollectiveCall) if not call.is_listed]
+    calls = _Calls(step.calls)
+    names = [call.name for call in calls.find(ElementwiseCall) if not call.is_listed]
+    names += [call.name for call in calls.find(NormCall) if call.name != _FULL_WIDTH_NORM]
+    names += [call.kind.value for call in calls.find(CollectiveCall) if not call.is_listed]
     return list(dict.fromkeys(names))
 
 
-def _pick(calls: Iterable[OperatorCall], kind: type[_CallT]) -> Iterable[_CallT]:
-    return (call for call in calls if isinstance(call, kind))
+class _Calls:
+    """Calls of a step by their type."""
+
+    __slots__ = ("_by_type",)
+
+    def __init__(self, calls: Iterable[OperatorCall]) -> None:
+        self._by_type: dict[type, list[Any]] = {}
+        for call in calls:
+            self._by_type.setdefault(type(call), []).append(call)
+
+    def find(self, kind: type[_CallT]) -> list[_CallT]:
+        """Return the calls of a type, in their order."""
+        return self._by_type.get(kind, [])
 
 
 def _list_product(call: ProductCall) -> dict[str, Any]:
@@ -124,9 +132,8 @@ def _list_attention(call: AttentionCall, phase: Phase) -> dict[str, Any]:
     return entry
 
 
-def _list_norms(calls: Iterable[OperatorCall], head_norms: HeadNorms) -> dict[str, Any] | None:
+def _list_norms(found: list[NormCall], head_norms: HeadNorms) -> dict[str, Any] | None:
     """Return the entry of the norms at full width, None if there are none."""
-    found = list(_pick(calls, NormCall))
     full = [call for call in found if call.name == _FULL_WIDTH_NORM]
     if not full:
         return None

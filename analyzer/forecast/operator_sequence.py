@@ -72,7 +72,7 @@ class StepMaker:
         attention = _make_attention(self._config, self._deployment, phase, queries, keys)
         tokens, kv_tokens = sum(queries), sum(keys)
         absorbed = expanded = 0
-        if self._config.is_mla:
+        if self._config.kv_lora_rank:
             absorbed = sum(1 for query in queries if not _expands_latent(phase, query))
             expanded = sum(
                 kv for query, kv in zip(queries, keys, strict=True) if _expands_latent(phase, query)
@@ -131,7 +131,7 @@ def _make_attention(
     keys: tuple[int, ...],
 ) -> list[OperatorCall]:
     """Return attention of one step: of layers that see all keys, of those with a window, of latent keys."""
-    if config.is_mla:
+    if config.kv_lora_rank:
         return _make_latent_attention(config, deployment, phase, queries, keys)
     heads = config.heads // deployment.tensor_parallel
     kv_heads = find_local_kv_heads(config, deployment.tensor_parallel)
@@ -211,7 +211,7 @@ def _make_latent_attention(
 def _make_row_calls(config: ModelConfig, deployment: Deployment, rows: _Rows) -> tuple[OperatorCall, ...]:
     """Return all calls but attention, in the order in which a layer first makes them."""
     builder = _RowCalls(config, deployment, rows)
-    if config.is_mla:
+    if config.kv_lora_rank:
         builder.add_latent_projections()
     else:
         builder.add_projections()

@@ -51,7 +51,7 @@ def _find_tensor_fault(config: ModelConfig, size: int) -> str | None:
     """Return what a number of GPUs does not divide, None if it divides all."""
     if config.heads % size:
         return f"{config.heads} attention heads"
-    if not config.is_mla and config.kv_heads % size and size % config.kv_heads:
+    if not config.kv_lora_rank and config.kv_heads % size and size % config.kv_heads:
         return f"{config.kv_heads} KV heads, nor is it a multiple of them"
     if config.dense_layers and config.intermediate % size:
         return f"the intermediate size {config.intermediate}"

@@ -42,6 +42,7 @@ class MemoryFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Shares of the datasheet's bandwidth by what is streamed."""
 
     kinds: tuple[str, ...]
+    prefixes: tuple[str, ...] = ()  # of names of GPUs; empty: all
     weight_share: HardwareParameter  # weights of products of up to 16 rows
     row_step: HardwareParameter  # factor on their time above 16 rows
     cache_share: HardwareParameter  # keys and values in decoding
@@ -49,21 +50,18 @@ class MemoryFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ProductFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Products: what each launch costs."""
+    """Products."""
 
-    floor_us: HardwareParameter
     row_padding: HardwareParameter  # rows are computed in multiples of it
 
 
 class AttentionFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Attention: shares of the rate of products, padding of query rows, floor of a layer."""
+    """Attention: shares of the rate of products, padding of query rows."""
 
-    prefill_share: HardwareParameter
-    prefill_share_fa3: HardwareParameter
+    tensor_share: HardwareParameter  # in prefills
     decode_share_fa3: HardwareParameter
     padded_rows_fa3: HardwareParameter
     padded_rows: HardwareParameter
-    floor_us: HardwareParameter
 
 
 class MoeFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,6 +69,7 @@ class MoeFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     tensor_share: HardwareParameter
     weight_share: HardwareParameter
+    sharpness: HardwareParameter  # as of products
     row_padding: HardwareParameter
     floor_us: HardwareParameter
 
@@ -80,20 +79,22 @@ class ArchitectureFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
     archs: tuple[str, ...]  # empty: all others
     sharpness: HardwareParameter  # how well a product hides the shorter of tensor and byte time
+    product_us: HardwareParameter  # of a product, beyond its bytes or operations
     small_kernel_us: HardwareParameter  # floor of a small kernel in a CUDA graph
+    exponentials: HardwareParameter  # of attention, per SM and cycle at the boost clock
+    attention_us: HardwareParameter  # floor of a layer's attention
+    tile_us: HardwareParameter  # least time of an SM for one request and KV head in decoding
 
 
 class TransferFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Transfers between GPUs of one node: shares of a direction of the link, and latencies."""
+    """Transfers between GPUs of one node beside NCCL's, see `collective_times`."""
 
-    pair_share: HardwareParameter
-    group_share: HardwareParameter
-    multicast_share: HardwareParameter
-    small_pair_us: HardwareParameter
-    small_group_us: HardwareParameter
-    pcie_share: HardwareParameter
-    pcie_us: HardwareParameter
-    pcie_gpu_us: HardwareParameter
+    small_pair_us: HardwareParameter  # latency of the frameworks' own all-reduce: two GPUs, up to sm_89
+    small_group_us: HardwareParameter  # of more GPUs
+    later_latency_scale: HardwareParameter  # factor on both from sm_90 on
+    small_share: HardwareParameter  # its share of NVLink's rate of one direction
+    small_spread: HardwareParameter  # half width of its interval, as a part of the time
+    pcie_spread: HardwareParameter  # of NCCL over PCIe, where no row of this GPU taught
 
 
 class HostFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -102,6 +103,23 @@ class HostFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     decode_us: HardwareParameter  # per decode step, beyond the kernels
     prefill_us: HardwareParameter  # per prefill or mixed step
     launch_us: HardwareParameter  # per launch outside of a CUDA graph
+
+
+class SpreadFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Standard deviations of the logarithm, by what a time rests on."""
+
+    tensor_measured: HardwareParameter
+    tensor_calibrated: HardwareParameter
+    tensor_assumed: HardwareParameter
+    weights: HardwareParameter
+    cache: HardwareParameter
+    rows: HardwareParameter
+    experts: HardwareParameter
+    nvlink: HardwareParameter
+    pcie: HardwareParameter
+    floors: HardwareParameter
+    host: HardwareParameter
+    untaught: HardwareParameter  # factor on all of them
 
 
 class ServingFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -119,6 +137,7 @@ class ServingFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     architecture: tuple[ArchitectureFigures, ...]
     transfer: TransferFigures
     host: HostFigures
+    spread: SpreadFigures
 
 
 @cache

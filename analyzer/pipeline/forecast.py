@@ -1,6 +1,7 @@
 """Model configuration and requests to a forecast: times of all steps, memory, breakdown by operator."""
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from statistics import median_low
 from typing import Any
@@ -19,9 +20,10 @@ from analyzer.forecast.parallel_layout import check_layout
 from analyzer.forecast.request_trace import Request, RequestTrace, read_request_trace
 from analyzer.forecast.serving_figures import load_serving_figures
 from analyzer.forecast.serving_rates import ServingRates, find_rates
-from analyzer.forecast.step_times import StepTime, time_step
+from analyzer.forecast.step_times import StepTime, combine_widths, spread_interval, time_step
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.operators.names import DataType
+from analyzer.pipeline.forecast_calls import make_call_entries
 from analyzer.report.forecast_schema import (
     ForecastFigureEntry,
     ForecastMemoryEntry,
@@ -34,8 +36,9 @@ from analyzer.text.progress import ProgressCallback, ignore_progress
 from analyzer.version import __version__
 
 _CONFIG_NAME = "config.json"
-_MAX_STEPS = 200_000
-_MAX_LISTED_LENGTHS = 20_000_000  # of all requests in all steps, where operators are listed
+_MAX_STEPS = 131_072
+_MAX_GENERATED_TOKENS = 50_000_000  # in all; each is a length in the attention of a step
+_MAX_LISTED_LENGTHS = 5_000_000  # of them, where operators are listed
 _PROGRESS_STEPS = 256
 
 
@@ -71,11 +74,11 @@ def forecast_model(
     an unknown GPU.
     """
     given = ForecastOptions(**settings) if options is None else options
-    model = read_model_config(_find_config_file(config))
+    model = read_model_config(find_config_file(config))
     deployment = make_deployment(model, given)
     trace = _read_trace(requests)
     _check_steps(trace.requests)
-    name = _name_model(config, model)
+    name = name_model(config, model)
     check_layout(model, deployment)
     memory = check_memory(model, deployment, trace.requests, name)
     rates = find_rates(deployment)
@@ -123,7 +126,7 @@ def make_deployment(model: ModelConfig, options: ForecastOptions) -> Deployment:
     )
 
 
-def _find_config_file(config: str | Path | Mapping[str, Any]) -> str | Path | Mapping[str, Any]:
+def find_config_file(config: str | Path | Mapping[str, Any]) -> str | Path | Mapping[str, Any]:
     """Return the configuration's file, of a folder the one in it."""
     if isinstance(config, Mapping):
         return config
@@ -131,7 +134,7 @@ def _find_config_file(config: str | Path | Mapping[str, Any]) -> str | Path | Ma
     return path / _CONFIG_NAME if path.is_dir() else path
 
 
-def _name_model(config: str | Path | Mapping[str, Any], model: ModelConfig) -> str:
+def name_model(config: str | Path | Mapping[str, Any], model: ModelConfig) -> str:
     """Return the name of a configuration's file, or of its folder where the file is named as all are."""
     if isinstance(config, Mapping):
         return model.architecture
@@ -158,6 +161,12 @@ def _check_steps(requests: Sequence[Request]) -> None:
             f"a request generates {longest:,} tokens, one step for each",
             hint=f"at most {_MAX_STEPS:,} steps are forecast",
         )
+    generated = sum(request.output_tokens for request in requests)
+    if generated > _MAX_GENERATED_TOKENS:
+        raise UsageError(
+            f"{len(requests):,} requests generate {generated:,} tokens",
+            hint=f"at most {_MAX_GENERATED_TOKENS:,} are forecast: take fewer requests",
+        )
 
 
 def _may_list(requests: Sequence[Request]) -> bool:
@@ -170,7 +179,7 @@ class _Run:
     def __init__(self, rates: ServingRates, *, lists_operators: bool) -> None:
         self.rates, self.lists_operators = rates, lists_operators
         self.entries: list[ForecastStepEntry] = []
-        self.prefill_us = 0.0
+        self.prefills: list[StepTime] = []
         self.decodes: list[StepTime] = []
         self.operators: dict[str, _OperatorTime] = {}
 
@@ -184,10 +193,7 @@ class _Run:
                 known = self.operators[name] = _OperatorTime(basis)
             known.total_us += time_us
             known.prefill_us += time_us if is_prefill else 0.0
-        if is_prefill:
-            self.prefill_us += time.total_us
-        else:
-            self.decodes.append(time)
+        (self.prefills if is_prefill else self.decodes).append(time)
         self.entries.append(
             ForecastStepEntry(
                 iteration=len(self.entries) + 1,
@@ -206,6 +212,11 @@ class _Run:
             return None
         middle = median_low([time.total_us for time in self.decodes])
         return next(time for time in self.decodes if time.total_us == middle)
+
+    def list_shown_steps(self) -> tuple[int, ...]:
+        """Return the places of the prefill and of the median decode step."""
+        decode = self.find_median_decode()
+        return (0,) if decode is None else (0, len(self.prefills) + self.decodes.index(decode))
 
 
 class _OperatorTime:
@@ -228,9 +239,9 @@ def _make_report(
     warnings: tuple[str, ...],
 ) -> ForecastReport:
     decode = run.find_median_decode()
-    prefill_ms = run.prefill_us / 1e3
-    decode_ms = None if decode is None else decode.total_us / 1e3
-    total_ms = prefill_ms + sum(time.total_us for time in run.decodes) / 1e3
+    prefill_ms, *prefill_ends_ms = _sum_ms(run.prefills)
+    total_ms, *total_ends_ms = _sum_ms([*run.prefills, *run.decodes])
+    decode_ms, *decode_ends_ms = (None, None, None) if decode is None else _sum_ms([decode])
     n_outputs = sum(request.output_tokens for request in trace.requests)
     return ForecastReport(
         tool_version=__version__,
@@ -246,15 +257,38 @@ def _make_report(
         prefill_ms=prefill_ms,
         decode_ms=decode_ms,
         total_ms=total_ms,
+        prefill_ms_low=prefill_ends_ms[0],
+        prefill_ms_high=prefill_ends_ms[1],
+        decode_ms_low=decode_ends_ms[0],
+        decode_ms_high=decode_ends_ms[1],
+        total_ms_low=total_ends_ms[0],
+        total_ms_high=total_ends_ms[1],
         output_tokens_per_s=n_outputs / total_ms * 1e3,
         requests_per_s=len(trace.requests) / total_ms * 1e3,
         steps=tuple(run.entries),
         operators=_make_operator_entries(run, decode, total_ms),
+        calls=tuple(
+            entry
+            for place in run.list_shown_steps()
+            for entry in make_call_entries(_make_step_again(model, deployment, trace, place), rates)
+        ),
         memory=_make_memory_entry(memory),
         figures=_make_figure_entries(deployment, rates),
         assumptions=_list_assumptions(model, deployment, trace),
         warnings=warnings,
     )
+
+
+def _sum_ms(times: Sequence[StepTime]) -> tuple[float, float, float]:
+    """Return the sum of steps and the ends of its 80 % interval, in ms; steps of one run err together."""
+    total_ms = sum(time.total_us for time in times) / 1e3
+    width = combine_widths((time.total_us, time.width) for time in times)
+    return (total_ms, *spread_interval(total_ms, width))
+
+
+def _make_step_again(model: ModelConfig, deployment: Deployment, trace: RequestTrace, place: int) -> Step:
+    """Return the step at a place of the run; the run keeps none, because each holds a length per request."""
+    return next(islice(list_steps(model, deployment, trace.requests), place, None))
 
 
 def _make_operator_entries(

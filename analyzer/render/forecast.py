@@ -7,16 +7,24 @@ from rich.text import Text
 
 from analyzer.render.number_format import format_bytes, format_percent
 from analyzer.render.tables import Column, ColumnFit, Row, make_table, shorten_middle
-from analyzer.report.forecast_schema import ForecastFigureEntry, ForecastMemoryEntry, ForecastReport
+from analyzer.render.text_options import TextOptions
+from analyzer.report.forecast_schema import (
+    ForecastCallEntry,
+    ForecastFigureEntry,
+    ForecastMemoryEntry,
+    ForecastReport,
+)
 
 _MAX_SHOWN_OPERATORS = 12
 _BAR_CELLS = 50
-_MAX_SOURCE_CELLS = 80
+_MAX_SOURCE_CELLS = 50
 _SECOND_MS = 1e3
+_MS_US = 1e3
 
 
-def print_forecast(report: ForecastReport, console: Console) -> None:
-    """Print times, breakdown, memory, warnings and assumptions."""
+def print_forecast(report: ForecastReport, console: Console, options: TextOptions | None = None) -> None:
+    """Print times, breakdown, memory, warnings and assumptions; on request all calls and whole sources."""
+    explain = options is not None and options.explain
     console.print(Text(_describe_run(report), style="bold"), soft_wrap=True)
     console.print(make_table(_TIME_COLUMNS, _make_time_rows(report)))
     if report.output_tokens_per_s is not None and report.requests_per_s is not None:
@@ -27,8 +35,10 @@ def print_forecast(report: ForecastReport, console: Console) -> None:
         console.print(Text(line), soft_wrap=True)
     for warning in report.warnings:
         console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
+    if explain:
+        console.print(make_table(_CALL_COLUMNS, [_make_call_row(entry) for entry in report.calls]))
     for figure in report.figures:
-        console.print(Text(f"  {_describe_figure(figure)}"), soft_wrap=True)
+        console.print(Text(f"  {_describe_figure(figure, whole=explain)}"), soft_wrap=True)
     for assumption in report.assumptions:
         console.print(Text(f"  - {assumption}"), soft_wrap=True)
 
@@ -46,6 +56,16 @@ _OPERATOR_COLUMNS = (
     Column("%", drop_rank=2),
     Column("of the run"),
     Column("basis", ColumnFit.WRAP, drop_rank=1),
+)
+
+_CALL_COLUMNS = (
+    Column("step", ColumnFit.NO_WRAP),
+    Column("operator", ColumnFit.NO_WRAP),
+    Column("sizes", ColumnFit.WRAP),
+    Column("launches"),
+    Column("each"),
+    Column("in the step"),
+    Column("bound", ColumnFit.NO_WRAP, drop_rank=1),
 )
 
 
@@ -68,7 +88,7 @@ def _describe_run(report: ForecastReport) -> str:
 def _make_time_rows(report: ForecastReport) -> list[Row]:
     rows: list[Row] = [
         (
-            "time to first token (prefill)",
+            "TTFT (prefill)",
             _format_ms(report.prefill_ms),
             _format_interval(report.prefill_ms_low, report.prefill_ms_high),
         )
@@ -76,7 +96,7 @@ def _make_time_rows(report: ForecastReport) -> list[Row]:
     if report.decode_ms is not None:
         rows.append(
             (
-                "time per output token (median decode step)",
+                "TPOT (median decode step)",
                 _format_ms(report.decode_ms),
                 _format_interval(report.decode_ms_low, report.decode_ms_high),
             )
@@ -141,10 +161,23 @@ def _make_memory_lines(memory: ForecastMemoryEntry) -> Sequence[str]:
     )
 
 
-def _describe_figure(figure: ForecastFigureEntry) -> str:
+def _make_call_row(entry: ForecastCallEntry) -> Row:
+    return (
+        entry.phase,
+        entry.operator,
+        " ".join(f"{name}={value:,.0f}" for name, value in entry.sizes.items()),
+        f"{entry.count:,}",
+        _format_ms(entry.time_us / _MS_US),
+        _format_ms(entry.total_ms),
+        entry.bound,
+    )
+
+
+def _describe_figure(figure: ForecastFigureEntry, *, whole: bool) -> str:
     """Return `246 TF sustained rate of 16-bit products (measured: ...)`."""
     value = f"{_format_rate(figure.value)} {figure.unit}".rstrip()
-    return f"{value} {figure.name} ({figure.basis}: {shorten_middle(figure.source, _MAX_SOURCE_CELLS)})"
+    source = figure.source if whole else shorten_middle(figure.source, _MAX_SOURCE_CELLS)
+    return f"{value} {figure.name} ({figure.basis}: {source})"
 
 
 def _format_interval(low_ms: float | None, high_ms: float | None) -> str:

@@ -12,6 +12,7 @@ from analyzer.report.diff_schema import DIFF_SCHEMA, DiffReport
 from analyzer.report.forecast_schema import FORECAST_SCHEMA, ForecastReport
 from analyzer.report.iteration_schema import ITERATION_SCHEMA, IterationReport
 from analyzer.report.predict_schema import PREDICT_SCHEMA, PredictReport
+from analyzer.report.serving_schema import SERVING_SCHEMA, ServingReport
 from analyzer.report.tasks_schema import TASKS_SCHEMA, TasksReport
 from analyzer.report.transfer_schema import TRANSFER_SCHEMA, TransferReport
 from analyzer.report.tune_schema import TUNE_RANK_SCHEMA, TuneRankReport
@@ -33,6 +34,7 @@ AnyReport = (
     | CheckReport
     | ForecastReport
     | IterationReport
+    | ServingReport
     | TuneRankReport
 )
 REPORT_TYPES: Mapping[str, type[AnyReport]] = {
@@ -46,6 +48,7 @@ REPORT_TYPES: Mapping[str, type[AnyReport]] = {
     CHECK_SCHEMA: CheckReport,
     FORECAST_SCHEMA: ForecastReport,
     ITERATION_SCHEMA: IterationReport,
+    SERVING_SCHEMA: ServingReport,
     TUNE_RANK_SCHEMA: TuneRankReport,
 }
 _BYTES_NAME = "report"

@@ -1,22 +1,28 @@
 """Memory of one GPU against parameter counts, and what is said where a run does not fit."""
 
+import csv
+
 import pytest
 from forecast_models import DEEPSEEK, DENSE, QWEN3_MOE, deploy
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paths import ROOT
 
 from analyzer.forecast.memory_fit import (
     check_memory,
     compute_batch_memory,
     compute_weight_bytes,
+    find_gpu_bytes,
     kv_bytes_per_token,
 )
 from analyzer.forecast.model_config import read_model_config
 from analyzer.forecast.operator_sequence import list_steps
-from analyzer.forecast.request_trace import Request
+from analyzer.forecast.request_trace import Request, read_request_trace
+from analyzer.hardware.gpu_database import load_gpu
 from analyzer.operators.names import DataType
 from analyzer.text.errors import UsageError
 
+_DATA = ROOT.parent / "shared" / "data" / "pipeweave"
 LLAMA_70B = {
     **DENSE,
     "hidden_size": 8192,
@@ -98,3 +104,31 @@ def test_experts_take_the_same_memory_however_they_are_divided():
         compute_weight_bytes(config, deploy(tp=4, expert_parallel=ways)) for ways in (1, 4)
     )
     assert by_columns == by_expert
+
+
+@pytest.mark.parametrize(
+    ("gpu", "reported"),  # totalGlobalMem of PipeWeave's hardware.csv
+    [
+        ("a100", 84987740160),
+        ("a40", 47622258688),
+        ("h20", 101997084672),
+        ("h200", 150121283584),
+        ("l20", 47810936832),
+        ("rtx-6000-ada", 50865307648),
+        ("rtx-a6000", 51033931776),
+        ("rtx-pro-6000", 101985026048),
+    ],
+)
+def test_memory_is_what_cuda_reports(gpu, reported):
+    assert find_gpu_bytes(load_gpu(gpu)) == pytest.approx(reported, rel=0.006)
+
+
+@pytest.mark.skipif(not _DATA.is_dir(), reason="the runs are beside the repository alone")
+def test_runs_that_were_measured_fit():
+    with (_DATA / "end_to_end.csv").open(newline="") as table:
+        runs = list(csv.DictReader(table))
+    assert len(runs) == 16
+    for run in runs:
+        config = read_model_config(_DATA / "model_configs" / f"{run['model']}.json")
+        requests = read_request_trace(_DATA / "workloads" / f"{run['workload']}.csv").requests
+        assert check_memory(config, deploy(run["gpu"], int(run["tp"])), requests, run["model"]).fits

@@ -22,10 +22,15 @@ _LLAMA = {
 }
 
 
+def _group(weights, inputs):
+    groups = {"group_0": {"weights": weights, "input_activations": inputs}}
+    return {"quant_method": "compressed-tensors", "config_groups": groups}
+
+
 def test_llama():
     config = read_model_config(_LLAMA)
     assert config == ModelConfig("LlamaForCausalLM", 4096, 32, 32, 8, 128, 14336, 128256)
-    assert (config.dense_layers, config.moe_layers, config.is_mla) == (32, 0, False)
+    assert (config.dense_layers, config.moe_layers) == (32, 0)
 
 
 def test_defaults_are_those_of_the_architecture():
@@ -45,6 +50,10 @@ def test_defaults_are_those_of_the_architecture():
         ({"quant_method": "fp8", "weight_block_size": [128, 128]}, DataType.FP8_BLOCK),
         ({"quant_method": "awq", "bits": 4}, DataType.INT4_WEIGHTS),
         ({"quant_method": "gptq", "bits": 8}, DataType.INT8_WEIGHTS),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, DataType.NVFP4),
+        (_group({"num_bits": 8, "type": "float"}, {"num_bits": 8}), DataType.FP8),
+        (_group({"num_bits": 8, "type": "int"}, {"num_bits": 8}), DataType.INT8),
+        (_group({"num_bits": 4, "type": "int"}, None), DataType.INT4_WEIGHTS),
     ],
 )
 def test_quantized_weights(quantization, dtype):
@@ -99,6 +108,8 @@ def test_a_language_model_inside_a_larger_one():
         ({"hidden_size": 4096.5}, "hidden_size is a number", "4096.5"),
         ({"hidden_size": 0}, "hidden_size 0 is out of range", "0"),
         ({"hidden_size": 10**30}, "out of range", "1000000000000000000000000000000"),
+        ({"hidden_size": 10**4000}, "of so many digits is out of range", "1000"),
+        ({"quantization_config": {"quant_method": "awq", "bits": []}}, "unknown quantization 'awq'", "{"),
         ({"num_hidden_layers": [1]}, "num_hidden_layers is a list", "["),
         ({"num_key_value_heads": 5}, "32 query heads do not divide among 5", "5"),
         ({"num_attention_heads": 33, "num_key_value_heads": 33}, "does not divide among 33 heads", "33"),
@@ -156,7 +167,7 @@ def test_a_missing_key_is_named(key):
         ('{"a": 1, "a": 2}', "'a' is there twice", (1, 10)),
         ("[" * 100_000, "not JSON", None),
         ('{"a":' * 40 + "1" + "}" * 40, "nested more than", None),
-        ("\xff\xfe", "not JSON", None),
+        ('{"a":\n "x\xff"}', "not UTF-8 text", (2, 4)),
     ],
 )
 def test_files_of_another_kind(tmp_path, text, message, place):
