@@ -5,8 +5,9 @@ the same elements become one kernel, which reads what comes from outside and wri
 Products stay as they are: cuBLAS does them, without epilogue. Attention becomes one kernel where one of
 TorchInductor's patterns matches: BERT's does (`PassShape.has_matched_attention`), GPT-2's `where` does not.
 
-A node joins the group of an input if it has as many elements, and if its other inputs are of the group or
-older than the group's first node; so no group waits for what waits for it. Example: GPT-2's GELU, eight
+A node joins the group of an input, or of another reader of that input, if it has as many elements, and if its
+other inputs are of the group or older than the group's first node; so no group waits for what waits for it.
+Example: GPT-2's GELU, eight
 kernels and 18 passes over its tensor, becomes one kernel and two passes.
 """
 
@@ -75,17 +76,25 @@ def _list_members(groups: Sequence[int | None]) -> dict[int, list[int]]:
 def group_nodes(graph: TensorGraph) -> list[int | None]:
     """Return per node the first node of its group, None where it is not fused."""
     groups: list[int | None] = [None] * len(graph.nodes)
+    readers: dict[int, int] = {}  # of a tensor that is in no group: the group that read it last
     for place, node in enumerate(graph.nodes):
-        if node.kind in _FUSIBLE:
-            groups[place] = _find_group(graph, place, groups)
+        if node.kind not in _FUSIBLE:
+            continue
+        sources = [find_source(graph, used) for used in node.inputs]
+        groups[place] = group = _find_group(graph, place, sources, groups, readers)
+        readers.update((source, group) for source in sources if groups[source] is None)
     return groups
 
 
-def _find_group(graph: TensorGraph, place: int, groups: Sequence[int | None]) -> int:
-    node = graph.nodes[place]
-    sources = [find_source(graph, used) for used in node.inputs]
+def _find_group(
+    graph: TensorGraph,
+    place: int,
+    sources: Sequence[int],
+    groups: Sequence[int | None],
+    readers: Mapping[int, int],
+) -> int:
     for source in sources:
-        group = groups[source]
+        group = readers.get(source) if groups[source] is None else groups[source]
         if group is None or not _runs_over_same(graph, source, place):
             continue
         if all(other < group or groups[other] == group for other in sources):
