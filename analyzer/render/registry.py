@@ -82,6 +82,7 @@ _FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
         _JSON,
         ReportFormat("html", Medium.DOCUMENT, "html.forecast_comparison_page", "render_comparison_page"),
     ),
+    "iteration": (ReportFormat("text", Medium.CONSOLE, "iteration", "print_iteration"), _JSON),
     "serving": (
         ReportFormat("text", Medium.CONSOLE, "serving", "print_serving"),
         _JSON,
