@@ -68,7 +68,7 @@ def evaluate(
     """
     usable = np.isfinite(test.find_best_us())
     if not is_list:
-        usable &= np.isfinite(_judge(policies[0], test, is_list=False)[0])
+        usable &= np.isfinite(judge_choices(policies[0], test, is_list=False)[0])
     if not usable.any():
         raise InputError(
             "no shape of the test has a time of the default configuration",
@@ -76,10 +76,10 @@ def evaluate(
         )
     judged = test.select_shapes(usable)
     best = judged.find_best_us()
-    default = None if is_list else _judge(policies[0], judged, is_list=False)[0]
+    default = None if is_list else judge_choices(policies[0], judged, is_list=False)[0]
     scores = []
     for policy in policies:
-        chosen, first_known = _judge(policy, judged, is_list=is_list)
+        chosen, first_known = judge_choices(policy, judged, is_list=is_list)
         scores.append(
             _score(
                 policy.name,
@@ -102,7 +102,7 @@ def evaluate(
     )
 
 
-def _judge(policy: Policy, test: MeasuredTable, *, is_list: bool) -> tuple[Floats, NDArray[np.bool_]]:
+def judge_choices(policy: Policy, test: MeasuredTable, *, is_list: bool) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the time of each shape's choice [S], NaN where unknown, and whether the first choice has one."""
     ranked = policy.rank(test.shapes, 1 if is_list else _RANKED)
     columns = np.stack([test.find_configs(ranked[:, place]) for place in range(ranked.shape[1])], axis=1)
