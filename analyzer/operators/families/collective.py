@@ -85,7 +85,8 @@ def _is_linked(batch: CollectiveBatch, hardware: OperatorHardware) -> NDArray[np
 
 
 def _is_multicast(batch: CollectiveBatch, hardware: OperatorHardware) -> NDArray[np.bool_]:
-    adds = batch.operator is Operator.ALL_REDUCE and hardware.major >= 9
+    has_switch = hardware.architecture.startswith("sm_") and hardware.major >= 9
+    adds = batch.operator is Operator.ALL_REDUCE and has_switch
     switched: NDArray[np.bool_] = _is_linked(batch, hardware) & (batch.gpus >= _MULTICAST_GPUS)
     return switched & adds
 
