@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from analyzer.live.triton_watch import watch_triton
     from analyzer.pipeline import Launch, Options, Program, analyze, load
     from analyzer.pipeline.diff import diff
+    from analyzer.pipeline.forecast import forecast_model
     from analyzer.pipeline.operator_prediction import predict
     from analyzer.pipeline.whatif import whatif
     from analyzer.report import read_report
@@ -41,6 +42,7 @@ _MODULES_BY_NAME = {
     "whatif": "analyzer.pipeline.whatif",
     "diff": "analyzer.pipeline.diff",
     "predict": "analyzer.pipeline.operator_prediction",
+    "forecast_model": "analyzer.pipeline.forecast",
     "from_triton": "analyzer.live.triton_kernel",
     "watch_triton": "analyzer.live.triton_watch",
     "load_gpu": "analyzer.hardware.gpu_database",
@@ -69,6 +71,7 @@ __all__ = [
     "calibrate",
     "check",
     "diff",
+    "forecast_model",
     "from_triton",
     "load",
     "load_gpu",

@@ -111,7 +111,7 @@ def draw_terminal(shot: Shot) -> bytes:
 
 def print_on(console: Console, command: str) -> None:
     """Run a command whose report goes to a console. Raises RuntimeError where it fails."""
-    with patch("analyzer.render.terminal.make_console", lambda **_: console):
+    with patch("analyzer.render.console.make_console", lambda **_: console):
         code = run(shlex.split(command)[1:])
     if code:
         raise RuntimeError(f"{command} ended with {code}")

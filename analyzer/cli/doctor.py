@@ -12,8 +12,8 @@ def doctor() -> None:
     """Show which optional tools and packages were found, and what each enables."""
     from analyzer.frontend.cuda_tools import find_all_tools, make_install_hint
     from analyzer.hardware.gpu_database import find_gpu_paths, find_user_folder, list_known_archs
+    from analyzer.render.console import make_console
     from analyzer.render.tables import Column, ColumnFit, make_table
-    from analyzer.render.terminal import make_console
 
     found = {tool.name: f"{tool.version or '?'} ({tool.found_in}: {tool.path})" for tool in find_all_tools()}
     rows = [(name, found.get(name, "no"), enables) for name, enables in _TOOLS]

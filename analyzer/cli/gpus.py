@@ -32,8 +32,8 @@ def gpus(context: click.Context) -> None:
     if context.invoked_subcommand is not None:
         return
     from analyzer.hardware.gpu_database import load_all_gpus
+    from analyzer.render.console import make_console
     from analyzer.render.gpus import make_gpu_table
-    from analyzer.render.terminal import make_console
 
     make_console().print(make_gpu_table(load_all_gpus()))
 
@@ -44,8 +44,8 @@ def gpus(context: click.Context) -> None:
 def show(name: str, *, explain: bool) -> None:
     """Show the figures of one GPU: a name, an alias or a TOML file."""
     from analyzer.hardware.gpu_database import load_gpu
+    from analyzer.render.console import make_console
     from analyzer.render.gpus import print_gpu
-    from analyzer.render.terminal import make_console
 
     print_gpu(load_gpu(name), make_console(), explain=explain)
 

@@ -121,7 +121,7 @@ def print_line(text: str, *, to_errors: bool = False) -> None:
 
 def _print_output(output: Path | None, show: "Callable[[Console], None]") -> None:
     """Print to the terminal as it comes, or plain into a file."""
-    from analyzer.render.terminal import make_console
+    from analyzer.render.console import make_console
 
     console = make_console(plain=output is not None)
     if output is None:

@@ -27,3 +27,4 @@ class Deployment(Struct, frozen=True):
     kv_dtype: DataType = DataType.BF16
     memory_fraction: float = 0.9  # of the GPU's memory that weights, activations and KV cache may fill
     gemm_tflops: float | None = None  # sustained rate of large products, where the user measured it
+    has_bridge: bool = False  # NVLink bridges join pairs of GPUs that have no switch

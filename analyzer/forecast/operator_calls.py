@@ -54,6 +54,7 @@ class AttentionCall(Struct, frozen=True):
     count: int
     value_dim: int = 0  # of values where it differs; of MLA the rank of the latent
     window: int = 0  # keys that a query sees; 0: all
+    kv_element_bytes: float = 2.0  # of the KV cache
 
 
 class NormCall(Struct, frozen=True):

@@ -77,6 +77,12 @@ _FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
         ReportFormat("html", Medium.DOCUMENT, "validation_page", "render_validation_page", is_choice=False),
     ),
     "forecast": (ReportFormat("text", Medium.CONSOLE, "forecast", "print_forecast"), _JSON),
+    "serving": (
+        ReportFormat("text", Medium.CONSOLE, "serving", "print_serving"),
+        _JSON,
+        ReportFormat("csv", Medium.DOCUMENT, "serving", "render_serving_csv"),
+        ReportFormat("html", Medium.DOCUMENT, "serving_chart", "render_serving_chart", is_choice=False),
+    ),
     "tune-rank": (ReportFormat("text", Medium.CONSOLE, "tune", "print_ranking"), _JSON),
     "transfer": (
         ReportFormat("text", Medium.CONSOLE, "transfer", "print_transfer"),
@@ -131,7 +137,7 @@ def render_report(report: "AnyReport", name: str = "text", options: TextOptions 
     if found.medium is Medium.DOCUMENT:
         text: str = render(report)
         return text
-    from analyzer.render.terminal import make_console
+    from analyzer.render.console import make_console
 
     console = make_console(plain=True)
     with console.capture() as captured:

@@ -1,12 +1,11 @@
 """The text of an analysis: header, predictions, pipes, CPI stack and memory; more sections on request."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
-from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -29,7 +28,6 @@ from analyzer.render.stall_comparison import make_difference_table, make_stall_c
 from analyzer.render.tables import Column, ColumnFit, make_number_columns, make_table, shorten_middle
 from analyzer.render.text_options import TextOptions
 from analyzer.report.analyze_schema import KernelReport, PredictionEntry, Report
-from analyzer.text.escaping import escape_controls
 
 MAX_DETAILED_KERNELS = 6
 MAX_SUMMARY_ROWS = 40
@@ -43,42 +41,7 @@ _TRANSFER_WARNING = (
 _UNKNOWN_ARCH_WARNING = "ARCHITECTURE UNKNOWN: the code is taken as it is to {gpus}; --arch names it"
 _MAX_NAME_CHARS = 600
 _MAX_NAMED_TRANSFERS = 4
-_PLAIN_WIDTH_CELLS = 120
 _LISTING_WIDTH_CELLS = 400
-
-
-class _Console(Console):
-    """A console that escapes control characters, and passes errors of the output on to the caller."""
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield the segments of a renderable; rich's own control codes are no texts, and stay."""
-        for segment in super().render(renderable, options):
-            if segment.control or segment.text == "\n" or segment.text.isprintable():
-                yield segment
-            else:
-                yield segment._replace(text=escape_controls(segment.text, keep="\n"))
-
-    def on_broken_pipe(self) -> None:
-        """Raise what rich would end the program for (`| head`)."""
-        raise BrokenPipeError
-
-
-def make_console(*, plain: bool = False) -> Console:
-    """Return standard output; deterministic, with a fixed width and no styles, where it is no terminal.
-
-    Text is taken as it is: `[red]` and `:bug:` in a name are no markup.
-    """
-    console = _Console(soft_wrap=False, highlight=False, markup=False, emoji=False)
-    if console.is_terminal and not plain:
-        return console
-    return _Console(
-        width=_PLAIN_WIDTH_CELLS,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        no_color=True,
-        force_terminal=False,
-    )
 
 
 def print_report(report: Report, console: Console, options: TextOptions | None = None) -> None:

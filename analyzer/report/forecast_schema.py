@@ -53,6 +53,35 @@ class ForecastMemoryEntry(Struct, frozen=True, kw_only=True):
     fits: bool
 
 
+class ForecastFigureEntry(Struct, frozen=True, kw_only=True):
+    """A rate or latency that the times rest on."""
+
+    name: str
+    value: float
+    unit: Annotated[str, Meta(description="Empty of a share.")]
+    basis: Annotated[str, Meta(description="measured, vendor, calibrated or assumed.")]
+    source: str
+
+
+class ForecastCallEntry(Struct, frozen=True, kw_only=True):
+    """A call of the prefill or of the median decode step, on one GPU."""
+
+    phase: str
+    operator: str
+    sizes: Annotated[Mapping[str, float], Meta(description="m, n and k of a product; rows; bytes.")]
+    count: Annotated[int, Meta(description="Launches in the step.")]
+    time_us: Annotated[float, Meta(description="Of one launch.")]
+    total_ms: Annotated[float, Meta(description="Of all launches.")]
+    bound: Annotated[str, Meta(description="The largest of the parts.")]
+    parts_us: Annotated[
+        Mapping[str, float],
+        Meta(
+            description="What the time rests on: tensor rate, streams of weights, KV cache, rows and "
+            "experts, transfer, floors."
+        ),
+    ]
+
+
 class ForecastReport(Struct, frozen=True, kw_only=True):
     """Times of a whole run of a model on one kind of GPU."""
 
@@ -80,6 +109,10 @@ class ForecastReport(Struct, frozen=True, kw_only=True):
     requests_per_s: float | None = None
     steps: tuple[ForecastStepEntry, ...]
     operators: Mapping[str, ForecastOperatorEntry]
+    calls: Annotated[
+        tuple[ForecastCallEntry, ...], Meta(description="Of the prefill and of the median decode step.")
+    ] = ()
     memory: ForecastMemoryEntry
-    assumptions: Annotated[tuple[str, ...], Meta(description="What the times rest on, guesses named.")] = ()
+    figures: tuple[ForecastFigureEntry, ...] = ()
+    assumptions: Annotated[tuple[str, ...], Meta(description="What the run is taken to be.")] = ()
     warnings: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from analyzer.report.check_schema import CHECK_SCHEMA, CheckReport
 from analyzer.report.diff_schema import DIFF_SCHEMA, DiffReport
 from analyzer.report.forecast_schema import FORECAST_SCHEMA, ForecastReport
 from analyzer.report.predict_schema import PREDICT_SCHEMA, PredictReport
+from analyzer.report.serving_schema import SERVING_SCHEMA, ServingReport
 from analyzer.report.tasks_schema import TASKS_SCHEMA, TasksReport
 from analyzer.report.transfer_schema import TRANSFER_SCHEMA, TransferReport
 from analyzer.report.tune_schema import TUNE_RANK_SCHEMA, TuneRankReport
@@ -31,6 +32,7 @@ AnyReport = (
     | DiffReport
     | CheckReport
     | ForecastReport
+    | ServingReport
     | TuneRankReport
 )
 REPORT_TYPES: Mapping[str, type[AnyReport]] = {
@@ -43,6 +45,7 @@ REPORT_TYPES: Mapping[str, type[AnyReport]] = {
     DIFF_SCHEMA: DiffReport,
     CHECK_SCHEMA: CheckReport,
     FORECAST_SCHEMA: ForecastReport,
+    SERVING_SCHEMA: ServingReport,
     TUNE_RANK_SCHEMA: TuneRankReport,
 }
 _BYTES_NAME = "report"

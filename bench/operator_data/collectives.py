@@ -2,9 +2,10 @@
 
 PipeWeave: durations of the NCCL kernel by the profiler, median of the repetitions, 2 KiB to 1 GiB in steps of
 8 KiB and more. Below 1 MiB they scatter by a factor of two from one size to the next: a kernel waits for the
-last GPU to arrive. aiconfigurator: NCCL 2.27 and 2.29 in CUDA graphs, powers of two up to 512 MiB; four of
-its systems are kept apart (`JUDGING_SYSTEMS`): they judge and do not teach. Four and eight L40S reach 5 and
-1.4 GB/s, which the source of the facts calls the host's doing: they are left out.
+last GPU to arrive. aiconfigurator:
+NCCL 2.27 and 2.29 in CUDA graphs, powers of two up to 512 MiB; all its systems teach what ships, four of them
+(`JUDGING_SYSTEMS`) stay apart where they judge. Four and eight L40S reach 5 and 1.4 GB/s, which the source of
+the facts calls the host's doing: they are left out.
 """
 
 import csv
@@ -31,13 +32,19 @@ _MOST_GPUS = {"l40s": 2}  # beyond these the host's topology decides
 JUDGING_SYSTEMS = frozenset({"h200_sxm", "b300_sxm", "gb300", "rtx_pro_6000_server"})
 
 
-def load_teaching(data: Path, operator: Operator) -> list[MeasuredBatch]:
-    """Return the rows that teach an operator: PipeWeave's, and NCCL's of GPUs that those lack."""
+def load_teaching(data: Path, operator: Operator, *, with_judging: bool = True) -> list[MeasuredBatch]:
+    """Return the rows that teach an operator: PipeWeave's, and NCCL's of GPUs that those lack.
+
+    with_judging: also those of `JUDGING_SYSTEMS`, as for the weights that ship.
+    """
     batches = load_pipeweave(data, operator)
     if operator is Operator.SEND_RECV:
         return batches
     measured = {batch.gpu for batch in batches}
-    return batches + [batch for batch in load_nccl(data.parent / "facts") if batch.gpu not in measured]
+    systems = load_nccl(data.parent / "facts")
+    if with_judging:
+        systems += load_nccl(data.parent / "facts", judging=True)
+    return batches + [batch for batch in systems if batch.gpu not in measured]
 
 
 def load_pipeweave(data: Path, operator: Operator) -> list[MeasuredBatch]:
@@ -56,13 +63,17 @@ def load_pipeweave(data: Path, operator: Operator) -> list[MeasuredBatch]:
 
 def load_nccl(facts: Path, *, judging: bool = False) -> list[MeasuredBatch]:
     """Return all-reduces of `nccl_measured.csv` under `facts`, a batch per system (judging ones or not)."""
+    judges = {SYSTEM_KEYS[system] for system in JUDGING_SYSTEMS}
+    return [batch for batch in load_nccl_rows(facts, "all_reduce") if (batch.gpu in judges) is judging]
+
+
+def load_nccl_rows(facts: Path, name: str) -> list[MeasuredBatch]:
+    """Return the rows of one collective of NCCL, a batch per system, as if they were all-reduces."""
     groups: defaultdict[str, list[tuple[float, float, float]]] = defaultdict(list)
     with (facts / "nccl_measured.csv").open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             system, gpus = row["system"], int(row["num_gpus"])
-            if row["op"] != "all_reduce" or (system in JUDGING_SYSTEMS) is not judging:
-                continue
-            if gpus <= _MOST_GPUS.get(system, gpus):
+            if row["op"] == name and gpus <= _MOST_GPUS.get(system, gpus):
                 groups[system].append((float(row["bytes"]), float(gpus), float(row["latency_us"])))
     result = []
     for system, rows in sorted(groups.items()):

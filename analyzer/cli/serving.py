@@ -1,0 +1,153 @@
+"""`warplens serving`: a model under requests that arrive over time.
+
+Named for what is forecast, online serving; `serve` starts a server in vLLM, and what is simulated elsewhere
+in this program is a kernel.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from analyzer.cli.deployment_options import deployment_options
+from analyzer.cli.examples import make_examples
+from analyzer.cli.output import check_outputs, output_options, write_report, write_text
+from analyzer.cli.progress import show_progress
+from analyzer.forecast.serving_load import ArrivalProcess
+from analyzer.text.errors import UsageError
+
+if TYPE_CHECKING:
+    from analyzer.forecast.request_trace import RequestTrace
+    from analyzer.pipeline.forecast import ForecastOptions
+
+_DEFAULT_COUNT = 1_000  # of equal requests
+_NO_REQUESTS_HINT = "name a table with --requests, or give --input-tokens and --output-tokens"
+
+
+@click.command(
+    epilog=make_examples(
+        "warplens serving docs/llama-3.1-8b.json --requests docs/arrivals.csv --gpu h100",
+        "warplens serving docs/llama-3.1-8b.json --input-tokens 1024 --output-tokens 128 --rate 8 "
+        "--count 200 --gpu l40s --framework vllm --slo-ttft-ms 500 --slo-tpot-ms 50 --find-rate",
+    )
+)
+@click.argument("model", type=click.Path(path_type=Path), metavar="MODEL.json")
+@click.option(
+    "--requests",
+    "--arrivals",
+    "requests",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Trace: a CSV table of requests, with their arrival times.",
+)
+@click.option("--input-tokens", type=int, metavar="N", help="Tokens of each prompt, in place of a trace.")
+@click.option("--output-tokens", type=int, metavar="N", help="Tokens generated for each.")
+@click.option(
+    "--rate", type=float, metavar="R", help="Requests per second, in place of the trace's arrivals."
+)
+@click.option(
+    "--count",
+    type=int,
+    metavar="N",
+    help=f"Requests: with --rate drawn from the trace, else its first; {_DEFAULT_COUNT:,} equal ones.",
+)
+@click.option(
+    "--process",
+    type=click.Choice([process.value for process in ArrivalProcess if process is not ArrivalProcess.TRACE]),
+    default=ArrivalProcess.POISSON.value,
+    show_default=True,
+    help="Arrivals at --rate.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of random arrivals.")
+@click.option(
+    "--chunk",
+    type=int,
+    metavar="N",
+    help="Tokens of a step (max_num_batched_tokens, chunked_prefill_size); else the framework's default.",
+)
+@click.option(
+    "--max-batch", type=int, metavar="N", help="Running requests: max_num_seqs, max_running_requests."
+)
+@click.option("--block", type=int, metavar="N", help="Tokens of a block (page) of the KV cache.")
+@click.option(
+    "--kv-tokens", type=int, metavar="N", help="Tokens that the KV cache holds; what fits if not given."
+)
+@click.option("--slo-ttft-ms", type=float, metavar="MS", help="Objective: time to first token, at most.")
+@click.option("--slo-tpot-ms", type=float, metavar="MS", help="Objective: time per output token, at most.")
+@click.option(
+    "--find-rate", is_flag=True, help="Find the sustainable rate, and the goodput under the objective."
+)
+@click.option("--chart", type=click.Path(path_type=Path), metavar="FILE.html", help="Latency against rate.")
+@deployment_options
+@output_options("serving")
+def serving(
+    deployment: "ForecastOptions",
+    *,
+    model: Path,
+    requests: Path | None,
+    input_tokens: int | None,
+    output_tokens: int | None,
+    rate: float | None,
+    count: int | None,
+    process: str,
+    seed: int,
+    chunk: int | None,
+    max_batch: int | None,
+    block: int | None,
+    kv_tokens: int | None,
+    slo_ttft_ms: float | None,
+    slo_tpot_ms: float | None,
+    find_rate: bool,
+    chart: Path | None,
+    output_format: str,
+    output: Path | None,
+) -> None:
+    """Forecast latencies and throughput of a model that serves requests as they arrive.
+
+    MODEL.json is the config.json that Hugging Face keeps beside the weights, or its folder. The engine
+    batches continuously, as vLLM or SGLang does: queue, chunked prefill, paged KV cache, preemption.
+    """
+    from analyzer.forecast.engine_limits import GivenLimits
+    from analyzer.pipeline.serving import ServingOptions, simulate_model
+    from analyzer.render.registry import find_format
+
+    check_outputs([each for each in (model, requests) if each is not None], output, chart)
+    trace = _choose_requests(requests, input_tokens, output_tokens, count)
+    options = ServingOptions(
+        rate=rate,
+        count=count,
+        process=ArrivalProcess(process),
+        seed=seed,
+        limits=GivenLimits(
+            chunk_tokens=chunk, max_running=max_batch, block_tokens=block, kv_capacity_tokens=kv_tokens
+        ),
+        slo_ttft_ms=slo_ttft_ms,
+        slo_tpot_ms=slo_tpot_ms,
+        finds_rates=find_rate,
+        sweeps=chart is not None,
+    )
+    with show_progress("simulating") as progress:
+        report = simulate_model(model, trace, deployment, options, progress=progress)
+    if chart is not None:
+        write_text(find_format(report, "html").load_renderer()(report), chart)
+    write_report(report, output_format, output)
+
+
+def _choose_requests(
+    table: Path | None, input_tokens: int | None, output_tokens: int | None, count: int | None
+) -> "Path | RequestTrace":
+    """Return a trace's file, or equal requests. Raises UsageError for both or neither."""
+    from analyzer.forecast.request_trace import make_equal_requests
+
+    sizes = {"--input-tokens": input_tokens, "--output-tokens": output_tokens}
+    given = [name for name, value in sizes.items() if value is not None]
+    if table is not None:
+        if given:
+            raise UsageError(f"--requests excludes {', '.join(given)}", hint="the table has all requests")
+        return table
+    if input_tokens is None or output_tokens is None:
+        missing = [name for name, value in sizes.items() if value is None]
+        raise UsageError(f"no {', '.join(missing)}" if given else "no requests", hint=_NO_REQUESTS_HINT)
+    if count is not None and count < 1:
+        raise UsageError(f"--count {count} is no number of requests", hint="give 1 or more")
+    return make_equal_requests(_DEFAULT_COUNT if count is None else count, input_tokens, output_tokens)

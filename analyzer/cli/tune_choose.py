@@ -1,0 +1,140 @@
+"""`warplens tune choose`: configurations from an artifact."""
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from analyzer.cli.completion import complete_files
+from analyzer.cli.output import write_text
+from analyzer.text.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from analyzer.tuning.chooser import Chooser
+
+_SIZES = ("m", "n", "k", "experts", "topk", "batch", "heads", "q_length", "kv_length")
+_MOST_ROWS = 5_000_000
+
+
+def _size_options(command: click.decorators.FC) -> click.decorators.FC:
+    for name in reversed(_SIZES):
+        option = click.option(f"--{name.replace('_', '-')}", name, type=click.IntRange(min=1))
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument(
+    "artifact", metavar="ARTIFACT", type=click.Path(path_type=Path), shell_complete=complete_files
+)
+@_size_options
+@click.option(
+    "--size", "sizes", multiple=True, metavar="NAME=VALUE", help="An input of a kernel of your own."
+)
+@click.option(
+    "--table", type=click.Path(path_type=Path), help="CSV with the inputs as columns: a choice for each row."
+)
+@click.option(
+    "--format", "output_format", type=click.Choice(["text", "json"]), default="text", help="Output."
+)
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path), help="Write there, not to standard output (-)."
+)
+def choose(
+    artifact: Path,
+    *,
+    sizes: tuple[str, ...],
+    table: Path | None,
+    output_format: str,
+    output: Path | None,
+    **named: int | None,
+) -> None:
+    """Choose the configuration of a kernel for one input, or for each row of a table.
+
+    ARTIFACT is what `warplens tune fit` wrote. The answer for a table is the table with the configuration and
+    the predicted time behind each row.
+    """
+    from analyzer.tuning.chooser import Chooser
+
+    chooser = Chooser(artifact)
+    given = {name: value for name, value in named.items() if value is not None}
+    given.update(_parse_size(text) for text in sizes)
+    if table is not None:
+        if given:
+            raise UsageError("--table has the inputs: leave out the others")
+        write_text(_choose_rows(chooser, table), output)
+        return
+    unknown = [name for name in given if name not in chooser.space.inputs]
+    if unknown:
+        raise UsageError(
+            f"kernel {chooser.space.name} has no input {unknown[0]}",
+            hint=f"it takes {', '.join(chooser.space.inputs)}",
+        )
+    write_text(_format_choice(chooser, given, output_format), output)
+
+
+def _parse_size(text: str) -> tuple[str, int]:
+    name, _, value = text.partition("=")
+    if not value.isdecimal() or not 0 < len(value) < 13:
+        raise UsageError(f"--size {text}", hint="an input and its value: --size rows=4096")
+    return name.strip(), int(value)
+
+
+def _format_choice(chooser: "Chooser", given: dict[str, int], output_format: str) -> str:
+    """Return the choice for one input as text or JSON."""
+    import msgspec
+    import numpy as np
+
+    shape = chooser.space.order_inputs(given)
+    batch = chooser.choose_batch(np.array([shape], dtype=np.int64))
+    config = chooser.get_config(int(batch.macro_ids[0]), int(batch.micro_ids[0]))
+    time_us = float(batch.time_us[0])
+    found = chooser.artifact.description
+    if output_format == "json":
+        answer = {
+            "kernel": found.kernel,
+            "gpu": found.gpu,
+            "shape": dict(zip(chooser.space.inputs, shape, strict=True)),
+            "config": config,
+            "predicted_us": time_us,
+        }
+        return msgspec.json.format(msgspec.json.encode(answer)).decode() + "\n"
+    listed = " ".join(f"{name}={value}" for name, value in config.items())
+    return f"{listed}\n  predicted {time_us:.2f} us ({found.kernel} on {found.gpu}, {found.variant})\n"
+
+
+def _choose_rows(chooser: "Chooser", path: Path) -> Iterator[str]:
+    """Yield the table with the choice behind each row."""
+    import numpy as np
+
+    from analyzer.text.csv_table import read_csv_table
+
+    space = chooser.space
+    hint = f"columns: {', '.join(space.inputs)}"
+    table = read_csv_table(path, hint)
+    table.check_columns(space.inputs, hint)
+    if len(table.rows) > _MOST_ROWS:
+        raise InputError(f"{path}: more than {_MOST_ROWS:,} rows")
+    shapes = np.empty((len(table.rows), len(space.inputs)), dtype=np.int64)
+    for row in range(len(table.rows)):
+        for column, name in enumerate(space.inputs):
+            value = table.read_positive(row, name, "a whole number")
+            if value != int(value):
+                line, place = table.rows[row][0], table.columns.index(name)
+                raise InputError(
+                    f"column {name}: {value:g} is no whole number",
+                    location=table.locate_field(line, place),
+                    hint=hint,
+                )
+            shapes[row, column] = int(value)
+    batch = chooser.choose_batch(shapes)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow((*table.columns, *space.macro_parameters, *space.micro_parameters, "predicted_us"))
+    for number, (_, fields) in enumerate(table.rows):
+        config = chooser.get_config(int(batch.macro_ids[number]), int(batch.micro_ids[number]))
+        writer.writerow((*fields, *config.values(), f"{batch.time_us[number]:.4f}"))
+    yield text.getvalue()

@@ -1,0 +1,147 @@
+"""Schema of `hwdb/serving.toml`: figures of served models that are no property of one GPU alone."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Literal
+
+import msgspec
+import tomli
+
+from analyzer.hardware.schema import HardwareParameter
+from analyzer.resources import find_data_folder
+
+_FIGURES_FILE = "serving.toml"
+
+
+class TensorFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rule for the sustained rate of large products, see `serving_rates.compute_power_limited_tflops`."""
+
+    ceiling: HardwareParameter  # share of the peak, where power does not limit
+    power_exponent: HardwareParameter
+    softness: HardwareParameter
+    narrow_gain: HardwareParameter  # rate of 8-bit products over that of 16 bits, both limited by power
+    unlimited_narrow_gain: HardwareParameter  # likewise, where power does not limit
+
+
+class ProcessFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Chips made alike: the rate that a watt buys."""
+
+    name: str
+    chips: tuple[str, ...]  # empty: all others
+    power_factor: HardwareParameter
+
+
+class MeasuredRate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Sustained rate of a GPU's large 16-bit products, measured outside of the runs that are forecast."""
+
+    gpu: str  # name of its file in `hwdb/gpu`
+    tflops: HardwareParameter
+
+
+class MemoryFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Shares of the datasheet's bandwidth by what is streamed."""
+
+    kinds: tuple[str, ...]
+    prefixes: tuple[str, ...] = ()  # of names of GPUs; empty: all
+    weight_share: HardwareParameter  # weights of products of up to 16 rows
+    row_step: HardwareParameter  # factor on their time above 16 rows
+    cache_share: HardwareParameter  # keys and values in decoding
+    row_share: HardwareParameter  # norms and activations
+
+
+class ProductFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Products."""
+
+    row_padding: HardwareParameter  # rows are computed in multiples of it
+
+
+class AttentionFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Attention: shares of the rate of products, padding of query rows."""
+
+    tensor_share: HardwareParameter  # in prefills
+    decode_share_fa3: HardwareParameter
+    padded_rows_fa3: HardwareParameter
+    padded_rows: HardwareParameter
+
+
+class MoeFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Mixture of experts."""
+
+    tensor_share: HardwareParameter
+    weight_share: HardwareParameter
+    sharpness: HardwareParameter  # as of products
+    row_padding: HardwareParameter
+    floor_us: HardwareParameter
+
+
+class ArchitectureFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What differs by architecture."""
+
+    archs: tuple[str, ...]  # empty: all others
+    sharpness: HardwareParameter  # how well a product hides the shorter of tensor and byte time
+    product_us: HardwareParameter  # of a product, beyond its bytes or operations
+    small_kernel_us: HardwareParameter  # floor of a small kernel in a CUDA graph
+    exponentials: HardwareParameter  # of attention, per SM and cycle at the boost clock
+    attention_us: HardwareParameter  # floor of a layer's attention
+    tile_us: HardwareParameter  # least time of an SM for one request and KV head in decoding
+
+
+class TransferFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Transfers between GPUs of one node beside NCCL's, see `collective_times`."""
+
+    small_pair_us: HardwareParameter  # latency of the frameworks' own all-reduce: two GPUs, up to sm_89
+    small_group_us: HardwareParameter  # of more GPUs
+    later_latency_scale: HardwareParameter  # factor on both from sm_90 on
+    small_share: HardwareParameter  # its share of NVLink's rate of one direction
+    small_spread: HardwareParameter  # half width of its interval, as a part of the time
+    pcie_spread: HardwareParameter  # of NCCL over PCIe, where no row of this GPU taught
+
+
+class HostFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The framework's own time."""
+
+    decode_us: HardwareParameter  # per decode step, beyond the kernels
+    prefill_us: HardwareParameter  # per prefill or mixed step
+    launch_us: HardwareParameter  # per launch outside of a CUDA graph
+
+
+class SpreadFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Standard deviations of the logarithm, by what a time rests on."""
+
+    tensor_measured: HardwareParameter
+    tensor_calibrated: HardwareParameter
+    tensor_assumed: HardwareParameter
+    weights: HardwareParameter
+    cache: HardwareParameter
+    rows: HardwareParameter
+    experts: HardwareParameter
+    nvlink: HardwareParameter
+    pcie: HardwareParameter
+    floors: HardwareParameter
+    host: HardwareParameter
+    untaught: HardwareParameter  # factor on all of them
+
+
+class ServingFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file."""
+
+    schema: Literal["warplens/serving/1"]
+    sources: Mapping[str, str]
+    tensor: TensorFigures
+    process: tuple[ProcessFigures, ...]
+    measured: tuple[MeasuredRate, ...]
+    memory: tuple[MemoryFigures, ...]
+    product: ProductFigures
+    attention: AttentionFigures
+    moe: MoeFigures
+    architecture: tuple[ArchitectureFigures, ...]
+    transfer: TransferFigures
+    host: HostFigures
+    spread: SpreadFigures
+
+
+@cache
+def load_serving_figures() -> ServingFigures:
+    """Read `hwdb/serving.toml`."""
+    text = (find_data_folder("hwdb") / _FIGURES_FILE).read_text(encoding="utf-8")
+    return msgspec.convert(tomli.loads(text), ServingFigures)

@@ -1,0 +1,246 @@
+"""Rates and latencies that the steps of a served model run at on one GPU: plain numbers, and their origin.
+
+The figures are in `hwdb/serving.toml` with basis and source, or in the GPU's own file; `tensor_rates` has the
+most important one.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from analyzer.forecast.collective_times import GroupLink, find_group_link
+from analyzer.forecast.deployment import Deployment, Framework
+from analyzer.forecast.serving_figures import (
+    ArchitectureFigures,
+    MemoryFigures,
+    ServingFigures,
+    load_serving_figures,
+)
+from analyzer.forecast.tensor_rates import (
+    compute_fp4_tflops,
+    compute_fp32_tflops,
+    compute_narrow_tflops,
+    find_sustained_tflops,
+)
+from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.schema import HardwareParameter
+from analyzer.ir.scheduling import Basis
+from analyzer.operators.names import DataType
+
+
+class RateFigure(Struct, frozen=True):
+    """One figure with its origin, as reports list it."""
+
+    name: str
+    value: float
+    unit: str
+    basis: Basis
+    source: str
+
+
+class Spreads(NamedTuple):
+    """Standard deviations of the logarithm, by what a time rests on: parts of a `CallTime`, then the host."""
+
+    tensor: float
+    weights: float
+    cache: float
+    rows: float
+    experts: float
+    transfer: float
+    floors: float
+    host: float
+
+
+class ServingRates(Struct, frozen=True):
+    """Plain numbers that `step_times` computes with; `figures` says where they come from.
+
+    Rates in TF (1e12 operations a second) and GB/s, times in us. A share is of the datasheet's bandwidth or
+    of the sustained rate of products.
+    """
+
+    gpu: str
+    framework: Framework
+    tensor_tflops: float  # 16-bit products
+    narrow_tflops: float  # 8-bit products
+    fp4_tflops: float
+    fp32_tflops: float
+    bandwidth_gbps: float
+    weight_share: float
+    row_step: float
+    cache_share: float
+    row_share: float
+    sharpness: float
+    product_floor_us: float
+    product_row_padding: float
+    prefill_attention_share: float  # of the rate of products
+    exponentials_per_us: float  # of attention in prefills
+    decode_attention_share_fa3: float
+    padded_rows_fa3: float
+    padded_rows: float
+    attention_floor_us: float
+    attention_tile_us: float  # of a request and KV head, all SMs at work
+    moe_tensor_share: float
+    moe_weight_share: float
+    moe_sharpness: float
+    moe_row_padding: float
+    moe_floor_us: float
+    small_kernel_us: float
+    decode_host_us: float
+    prefill_host_us: float
+    launch_us: float
+    link: GroupLink  # between the GPUs of a group
+    tensor_basis: Basis
+    spreads: Spreads
+    cache_element_bytes: float = 2.0
+    figures: tuple[RateFigure, ...] = ()
+
+
+def find_rates(deployment: Deployment) -> ServingRates:
+    """Return the rates of a deployment's GPU.
+
+    Raises HardwareError for a GPU whose file has neither a tensor peak nor an FP32 peak.
+    """
+    rates = compute_rates(
+        deployment.gpu,
+        framework=deployment.framework,
+        gemm_tflops=deployment.gemm_tflops,
+        has_bridge=deployment.has_bridge,
+    )
+    return msgspec.structs.replace(rates, cache_element_bytes=deployment.kv_dtype.activation_bytes)
+
+
+def compute_rates(
+    gpu: Gpu,
+    *,
+    framework: Framework = Framework.SGLANG,
+    gemm_tflops: float | None = None,
+    uses_measured: bool = True,
+    has_bridge: bool = False,
+    figures: ServingFigures | None = None,
+) -> ServingRates:
+    """Return the rates of a GPU.
+
+    gemm_tflops: the sustained rate of large 16-bit products, where the user measured it.
+    uses_measured: take what others measured on this GPU; else the datasheet's rule alone.
+    has_bridge: whether NVLink bridges join pairs of GPUs that have no switch.
+    figures: other figures than those shipped.
+    """
+    table = figures or load_serving_figures()
+    tensor = find_sustained_tflops(gpu, gemm_tflops=gemm_tflops, uses_measured=uses_measured, figures=table)
+    memory = _find_memory(gpu, table)
+    architecture = next(
+        entry for entry in table.architecture if not entry.archs or gpu.file.arch in entry.archs
+    )
+    small = architecture.small_kernel_us
+    bandwidth = gpu.file.memory.bandwidth_gbps
+    attention, product, moe, host = table.attention, table.product, table.moe, table.host
+    link = find_group_link(gpu, framework, has_bridge=has_bridge, figures=table)
+    return ServingRates(
+        gpu=gpu.key,
+        framework=framework,
+        tensor_tflops=tensor.value,
+        narrow_tflops=compute_narrow_tflops(gpu, tensor.value, table),
+        fp4_tflops=compute_fp4_tflops(gpu, tensor.value, table),
+        fp32_tflops=compute_fp32_tflops(gpu, tensor.value, table),
+        bandwidth_gbps=bandwidth.value,
+        weight_share=memory.weight_share.value,
+        row_step=memory.row_step.value,
+        cache_share=memory.cache_share.value,
+        row_share=memory.row_share.value,
+        sharpness=architecture.sharpness.value,
+        product_floor_us=architecture.product_us.value,
+        product_row_padding=product.row_padding.value,
+        prefill_attention_share=attention.tensor_share.value,
+        exponentials_per_us=architecture.exponentials.value * gpu.sm_count * gpu.file.clock.boost_mhz.value,
+        decode_attention_share_fa3=attention.decode_share_fa3.value,
+        padded_rows_fa3=attention.padded_rows_fa3.value,
+        padded_rows=attention.padded_rows.value,
+        attention_floor_us=architecture.attention_us.value,
+        attention_tile_us=architecture.tile_us.value / gpu.sm_count,
+        moe_tensor_share=moe.tensor_share.value,
+        moe_weight_share=moe.weight_share.value,
+        moe_sharpness=moe.sharpness.value,
+        moe_row_padding=moe.row_padding.value,
+        moe_floor_us=moe.floor_us.value,
+        small_kernel_us=small.value,
+        decode_host_us=host.decode_us.value,
+        prefill_host_us=host.prefill_us.value,
+        launch_us=host.launch_us.value,
+        link=link,
+        tensor_basis=tensor.basis,
+        spreads=_find_spreads(tensor.basis, memory, architecture, link.is_linked(2), table),
+        figures=_list_figures(
+            (
+                ("sustained rate of 16-bit products", "TF", tensor),
+                ("memory bandwidth", "GB/s", bandwidth),
+                ("share of it that weights stream at", "", memory.weight_share),
+                ("share of it that the KV cache streams at", "", memory.cache_share),
+                ("floor of a product", "us", architecture.product_us),
+                ("floor of a small kernel", "us", small),
+                ("framework's time per decode step", "us", host.decode_us),
+                ("framework's time per prefill", "us", host.prefill_us),
+            )
+        ),
+    )
+
+
+def _find_spreads(
+    tensor: Basis,
+    memory: MemoryFigures,
+    architecture: ArchitectureFigures,
+    has_nvlink: bool,
+    table: ServingFigures,
+) -> Spreads:
+    """Return the spreads of a GPU; figures that are assumed widen all but the tensor rate's."""
+    spread = table.spread
+    rate = {Basis.MEASURED: spread.tensor_measured, Basis.CALIBRATED: spread.tensor_calibrated}.get(
+        tensor, spread.tensor_assumed
+    )
+    is_assumed = Basis.ASSUMED in (memory.weight_share.basis, architecture.product_us.basis)
+    factor = spread.untaught.value if is_assumed else 1.0
+    return Spreads(
+        tensor=rate.value,
+        weights=factor * spread.weights.value,
+        cache=factor * spread.cache.value,
+        rows=factor * spread.rows.value,
+        experts=spread.experts.value,
+        transfer=(spread.nvlink if has_nvlink else spread.pcie).value,
+        floors=factor * spread.floors.value,
+        host=spread.host.value,
+    )
+
+
+def _list_figures(figures: Iterable[tuple[str, str, HardwareParameter]]) -> tuple[RateFigure, ...]:
+    return tuple(
+        RateFigure(name, figure.value, unit, figure.basis, figure.source) for name, unit, figure in figures
+    )
+
+
+def select_tflops(rates: ServingRates, dtype: DataType) -> float:
+    """Return the sustained rate of large products of a data type, in TF."""
+    match dtype:
+        case DataType.FP8 | DataType.FP8_BLOCK | DataType.INT8:
+            return rates.narrow_tflops
+        case DataType.NVFP4:
+            return rates.fp4_tflops
+        case DataType.FP32:
+            return rates.fp32_tflops
+        case DataType.TF32:
+            return rates.tensor_tflops / 2.0
+        case _:
+            return rates.tensor_tflops
+
+
+def _find_memory(gpu: Gpu, figures: ServingFigures) -> MemoryFigures:
+    """Return the shares for a kind of memory; one that is not listed has those of its family."""
+    kind = gpu.file.memory.kind
+    for entry in figures.memory:
+        if kind in entry.kinds and (not entry.prefixes or gpu.key.startswith(entry.prefixes)):
+            return entry
+    family = kind[:3].upper()
+    return next(
+        (entry for entry in figures.memory if any(name.startswith(family) for name in entry.kinds)),
+        figures.memory[-1],
+    )

@@ -1,0 +1,1 @@
+"""Kernels that can be tuned, one file each; the name of the file is the kernel's."""

@@ -1,0 +1,1 @@
+"""Loaders of measured configuration sweeps, one module for each data set."""

@@ -1,0 +1,117 @@
+"""Rates of a GPU: given, measured, or by the rule of power, size and process."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analyzer.forecast.deployment import Deployment
+from analyzer.forecast.serving_figures import load_serving_figures
+from analyzer.forecast.serving_rates import compute_rates, find_rates, select_tflops
+from analyzer.forecast.tensor_rates import (
+    compute_power_limited_tflops,
+    find_peak_tflops,
+    find_sustained_tflops,
+)
+from analyzer.hardware.gpu_database import find_gpu_paths, load_gpu
+from analyzer.hardware.schema import PeakThroughput
+from analyzer.ir.scheduling import Basis
+from analyzer.operators.names import DataType
+from analyzer.text.errors import HardwareError
+
+# The rule's worst are those whose clock exceeds the datasheet's (GeForce) or whose cooler and power are least (A10).
+_BEYOND_RULE = {"a10": 0.5, "rtx-5090": 0.2}
+
+
+@pytest.mark.parametrize("key", sorted(find_gpu_paths()))
+def test_every_gpu_has_rates(key):
+    gpu = load_gpu(key)
+    rates = compute_rates(gpu)
+    assert 0 < rates.tensor_tflops <= 1.2 * find_peak_tflops(gpu)
+    assert 0.5 < rates.weight_share < 1
+    assert 0.5 < rates.cache_share < 1
+    for dtype in DataType:
+        assert select_tflops(rates, dtype) > 0
+    assert all(figure.source for figure in rates.figures)
+
+
+def test_what_the_user_measured_goes_first():
+    a100 = load_gpu("a100")
+    given_rates = find_rates(Deployment(gpu=a100, gemm_tflops=200.0))
+    assert (given_rates.tensor_tflops, given_rates.tensor_basis) == (200.0, Basis.MEASURED)
+    known = compute_rates(a100)
+    assert known.tensor_basis is Basis.MEASURED
+    assert 240 < known.tensor_tflops < 260
+    ruled = compute_rates(a100, uses_measured=False)
+    assert ruled.tensor_basis is Basis.ASSUMED
+    assert ruled.spreads.tensor > known.spreads.tensor
+
+
+@pytest.mark.parametrize("entry", load_serving_figures().measured, ids=lambda entry: entry.gpu)
+def test_the_rule_is_near_what_was_measured(entry):
+    found = find_sustained_tflops(load_gpu(entry.gpu), uses_measured=False).value
+    assert found == pytest.approx(entry.tflops.value, rel=_BEYOND_RULE.get(entry.gpu, 0.16))
+
+
+def _with_tdp(gpu, factor):
+    power = gpu.file.power
+    tdp = msgspec.structs.replace(power.tdp_w, value=power.tdp_w.value * factor)
+    file = msgspec.structs.replace(gpu.file, power=msgspec.structs.replace(power, tdp_w=tdp))
+    return msgspec.structs.replace(gpu, file=file)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(["a100", "a40", "l40s", "l20", "h100", "h20", "b200"]), st.floats(0.3, 4.0))
+def test_more_power_is_a_higher_rate_up_to_the_ceiling(name, factor):
+    gpu, figures = load_gpu(name), load_serving_figures()
+    ruled, stronger = (
+        find_sustained_tflops(g, uses_measured=False).value
+        for g in (_with_tdp(gpu, factor), _with_tdp(gpu, 1.3 * factor))
+    )
+    ceiling = figures.tensor.ceiling.value * find_peak_tflops(gpu)
+    assert ruled <= stronger * (1 + 1e-12)
+    assert stronger <= ceiling
+    limited = compute_power_limited_tflops(_with_tdp(gpu, factor), figures)
+    assert ruled <= limited
+
+
+def test_power_limits_tensor_cores_at_half_rate_less():
+    """L40 and L40S are one chip; L40's tensor cores run at half the rate, so its power suffices for most of it."""
+    l40, l40s = (find_sustained_tflops(load_gpu(name), uses_measured=False).value for name in ("l40", "l40s"))
+    assert l40 / find_peak_tflops(load_gpu("l40")) > 0.8
+    assert l40s / find_peak_tflops(load_gpu("l40s")) < 0.6
+
+
+def test_a_gpu_without_tensor_peak_or_power():
+    gpu = load_gpu("a100")
+    bare = msgspec.structs.replace(gpu, file=msgspec.structs.replace(gpu.file, power=None))
+    found = find_sustained_tflops(bare, uses_measured=False)
+    assert found.basis is Basis.ASSUMED
+    assert found.value == pytest.approx(0.75 * 312)
+    file = msgspec.structs.replace(gpu.file, peak=PeakThroughput(), tensor={}, power=None)
+    with pytest.raises(HardwareError, match="neither a tensor peak nor"):
+        find_sustained_tflops(msgspec.structs.replace(gpu, file=file), uses_measured=False)
+
+
+def test_figures_name_their_sources():
+    figures = load_serving_figures()
+    keys = set(figures.sources)
+    for entry in figures.measured:
+        assert entry.tflops.source in keys
+        load_gpu(entry.gpu)
+    for table in (
+        figures.tensor,
+        figures.product,
+        figures.attention,
+        figures.moe,
+        figures.transfer,
+        figures.host,
+    ):
+        for name in table.__struct_fields__:
+            assert getattr(table, name).source in keys, name
+
+
+def test_memory_without_error_correction_streams_more():
+    server, workstation = compute_rates(load_gpu("a40")), compute_rates(load_gpu("rtx-a6000"))
+    assert workstation.weight_share > server.weight_share
+    assert workstation.cache_share > server.cache_share
