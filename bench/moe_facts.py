@@ -16,7 +16,7 @@ from pathlib import Path
 
 from analyzer.hardware.gpu_selection import find_gpus
 from analyzer.tuning.fact_extraction import Code, extract_facts
-from analyzer.tuning.fused_moe_space import KERNEL, count_stage_bytes, list_codes
+from analyzer.tuning.fused_moe_space import KERNEL, list_fitting_codes
 from analyzer.tuning.kernel_facts import find_facts_file, save_facts
 from analyzer.tuning.triton_compilation import compile_codes, find_triton_version, write_cubins
 
@@ -45,11 +45,9 @@ def make_table(arch: int, cubins: Mapping[Code, tuple[Path, int]], made_by: str,
 
 
 def list_wanted_codes(arch: int) -> list[Code]:
-    """Return the codes whose stages fit into the shared memory of a CTA."""
+    """Return the codes that can run on the architecture."""
     limits = find_gpus(REFERENCE_GPUS[arch])[0].arch.limits  # type: ignore[union-attr]
-    codes = list_codes(int(limits.shared_bytes_per_sm.value))
-    fits = count_stage_bytes(codes) <= limits.shared_bytes_per_cta.value
-    return [(a, b, c, d, e) for a, b, c, d, e in codes[fits].tolist()]
+    return list_fitting_codes(int(limits.shared_bytes_per_sm.value), int(limits.shared_bytes_per_cta.value))
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import click
 from analyzer.cli.examples import make_examples
 
 # Each is the command of that name in `analyzer/cli/tune_NAME.py`.
-_SUBCOMMANDS = ("plan", "fit", "choose")
+_SUBCOMMANDS = ("plan", "fit", "choose", "rank")
 
 
 class _LazyTuneGroup(click.Group):

@@ -47,6 +47,7 @@ _EXTRA_TILES: dict[int, tuple[tuple[int, int, int], ...]] = {
         (128, 128, 64),
     ),
 }  # fmt: skip
+MAX_THREAD_SUMS = 255  # registers of a thread, that hold what it sums up
 _FEW_SHARED_BYTES = 100 << 10  # of an SM; there the sweeps stop at four stages
 _FEW_STAGES = 4
 
@@ -138,3 +139,13 @@ def count_stage_bytes(codes: Integers, element_bytes: int = 2) -> Integers:
 def find_most_rows(shape: MoeShape) -> int:
     """Return the tallest tile that is not mostly padding: the smallest that holds all rows of an expert."""
     return next((rows for rows in _ROWS if rows >= shape.max_expert_rows), _ROWS[-1])
+
+
+def list_fitting_codes(
+    shared_bytes_per_sm: int, shared_bytes_per_cta: int
+) -> list[tuple[int, int, int, int, int]]:
+    """Return the codes whose stages fit into the shared memory of a CTA, and sums into its registers."""
+    codes = list_codes(shared_bytes_per_sm)
+    fits = count_stage_bytes(codes) <= shared_bytes_per_cta
+    fits &= codes[:, 0] * codes[:, 1] <= MAX_THREAD_SUMS * 32 * codes[:, 3]
+    return [(a, b, c, d, e) for a, b, c, d, e in codes[fits].tolist()]
