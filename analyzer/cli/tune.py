@@ -27,7 +27,8 @@ class _LazyTuneGroup(click.Group):
 @click.group(
     cls=_LazyTuneGroup,
     epilog=make_examples(
-        "warplens tune plan --kernel gemm --gpu h100 --waves 2 -o plan.csv",
+        "warplens tune fit traces/h100/gemm_profile.csv -o gemm.npz",
+        "warplens tune choose traces/h100/gemm_wavetune.npz --m 512 --n 4096 --k 4096",
     ),
 )
 def tune() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from analyzer.cli.completion import complete_files
+from analyzer.cli.examples import make_examples
 from analyzer.cli.output import check_outputs, print_line
 from analyzer.text.errors import UsageError
 
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
     from analyzer.tuning.wave_model import WaveTables
 
 
-@click.command()
+@click.command(
+    epilog=make_examples(
+        "warplens tune fit traces/h100/gemm_profile.csv -o gemm.npz",
+        "warplens tune fit traces/h100/gemm_profile.csv --waves 6 --last-waves 4 -o few-waves.npz",
+    )
+)
 @click.argument(
     "profile", metavar="PROFILE.csv", type=click.Path(path_type=Path), shell_complete=complete_files
 )
