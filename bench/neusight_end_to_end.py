@@ -445,7 +445,9 @@ def _count_built(graph: TensorGraph) -> Counter[tuple[str, tuple[int, ...]]]:
 
 
 def _is_compared(node: Node) -> bool:
-    return node.kind in _KIND_NAMES and node.elements >= _SMALLEST and not node.name.startswith("mask.")
+    """Return whether a node is of a kind that traces name; of OPT's mask only the subtraction is."""
+    is_mask = node.name.startswith("mask.") and node.name != "mask.sub"
+    return node.kind in _KIND_NAMES and node.elements >= _SMALLEST and not is_mask
 
 
 def _flatten(shape: tuple[int, ...]) -> tuple[int, ...]:
