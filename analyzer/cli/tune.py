@@ -7,7 +7,7 @@ import click
 from analyzer.cli.examples import make_examples
 
 # Each is the command of that name in `analyzer/cli/tune_NAME.py`.
-_SUBCOMMANDS = ("plan", "profile", "fit", "choose", "evaluate", "export", "import")
+_SUBCOMMANDS = ("plan", "profile", "fit", "choose", "evaluate", "rank", "export", "import")
 
 
 class _LazyTuneGroup(click.Group):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from analyzer.cli.completion import complete_files
+from analyzer.cli.examples import make_examples
 from analyzer.cli.output import print_line, write_text
 from analyzer.cli.progress import show_progress
 from analyzer.cli.tune_inputs import select_part
@@ -19,7 +20,13 @@ _SCHEMA = "warplens/tune-evaluate/1"
 _LIST_MARGIN = 0.02  # what is not listed counts as so much slower than the list's limit
 
 
-@click.command()
+@click.command(
+    epilog=make_examples(
+        "warplens tune evaluate traces/h100/attention_sweep.csv --split 0.5 --policy wavetune",
+        "warplens tune evaluate traces/h100/moe_best.csv --split 0.5 --near-best 2 "
+        "--policy wavetune-smoothed",
+    )
+)
 @click.argument(
     "profile", metavar="PROFILE.csv", type=click.Path(path_type=Path), shell_complete=complete_files
 )

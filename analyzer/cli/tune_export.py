@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from analyzer.cli.completion import complete_files
+from analyzer.cli.examples import make_examples
 from analyzer.cli.output import check_outputs, print_line, write_text
 from analyzer.cli.tune_inputs import parse_sizes, select_part
 from analyzer.text.errors import UsageError
@@ -19,7 +20,15 @@ _TOKENS = "1,2,4,8,16,24,32,48,64,96,128,256,512,1024,1536,2048,3072,4096"  # si
 _KERNEL = "grouped_gemm"
 
 
-@click.command("export")
+@click.command(
+    "export",
+    epilog=make_examples(
+        "warplens tune export traces/h100/moe_wavetune.npz --format vllm --experts 8 --topk 2 --hidden 4096 "
+        "--intermediate 7168",
+        "warplens tune export traces/h100/moe_best.csv --format sglang --experts 128 --topk 8 --hidden 2048 "
+        "--intermediate 768 -o -",
+    ),
+)
 @click.argument(
     "source", metavar="ARTIFACT|PROFILE.csv", type=click.Path(path_type=Path), shell_complete=complete_files
 )

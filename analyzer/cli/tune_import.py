@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from analyzer.cli.completion import complete_files
+from analyzer.cli.examples import make_examples
 from analyzer.cli.output import check_outputs, print_line, write_text
 from analyzer.text.errors import UsageError
 
@@ -13,7 +14,14 @@ if TYPE_CHECKING:
     from analyzer.tuning.moe_config_files import MoeConfigFile
 
 
-@click.command("import")
+@click.command(
+    "import",
+    epilog=make_examples(
+        "warplens tune import traces/h100/E=8,N=7168,device_name=NVIDIA_H100_80GB_HBM3.json",
+        "warplens tune import traces/h100/E=8,N=7168,device_name=NVIDIA_H100_80GB_HBM3.json --m 100 "
+        "--format json",
+    ),
+)
 @click.argument("file", metavar="FILE.json", type=click.Path(path_type=Path), shell_complete=complete_files)
 @click.option(
     "--m", "tokens", type=click.IntRange(min=1), help="Show what the engines take for so many tokens."

@@ -149,11 +149,21 @@ def time_decision_us(policy: Policy, shapes: Integers, clock: Callable[[], float
     The first input (the tokens) is varied, since a policy may keep its choices; one call beforehand fills
     what is made on first use.
     """
-    varied = np.resize(shapes, (_TIMED_SHAPES, shapes.shape[1]))
-    varied[:, 0] += 1 + np.arange(_TIMED_SHAPES) // len(shapes)
-    calls = [tuple(shape) for shape in varied.tolist()]
+    calls = _list_new_shapes(shapes)
     policy.choose_one(tuple(shapes[0].tolist()))
     start = clock()
     for shape in calls:
         policy.choose_one(shape)
     return 1e6 * (clock() - start) / len(calls)
+
+
+def _list_new_shapes(shapes: Integers) -> list[tuple[int, ...]]:
+    """Return distinct shapes near the given ones, and none of them."""
+    known = {tuple(shape) for shape in shapes.tolist()}
+    made: list[tuple[int, ...]] = []
+    for first, *others in np.resize(shapes, (_TIMED_SHAPES, shapes.shape[1])).tolist():
+        while (shape := (first, *others)) in known:
+            first += 1
+        known.add(shape)
+        made.append(shape)
+    return made
