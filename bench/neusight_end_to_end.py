@@ -519,8 +519,8 @@ _OPERATORS_TEXT = """
 
 Our time of a single call over the measured one (sums over all operators longer than 50 us, forward), and the
 part of the measured time. Labels of batched products contain copies of operands, which the graphs count
-apart; element-wise ones those of broadcast operands. A100's labels of BERT and GPT2 were taken at a lower
-clock: their sums are 1.45 times the whole models' own times.
+apart; element-wise ones those of broadcast operands. A100's labels of BERT and GPT2 do not fit
+their whole models: they sum to 1.17 to 1.5 times the time of those, as if taken at a lower clock.
 """
 
 _SHARES_TEXT = """
