@@ -9,6 +9,7 @@ from analyzer.files import read_file
 from analyzer.report.analyze_schema import ANALYZE_SCHEMA, Report
 from analyzer.report.check_schema import CHECK_SCHEMA, CheckReport
 from analyzer.report.diff_schema import DIFF_SCHEMA, DiffReport
+from analyzer.report.forecast_comparison_schema import FORECAST_COMPARISON_SCHEMA, ForecastComparison
 from analyzer.report.forecast_schema import FORECAST_SCHEMA, ForecastReport
 from analyzer.report.iteration_schema import ITERATION_SCHEMA, IterationReport
 from analyzer.report.predict_schema import PREDICT_SCHEMA, PredictReport
@@ -33,6 +34,7 @@ AnyReport = (
     | DiffReport
     | CheckReport
     | ForecastReport
+    | ForecastComparison
     | IterationReport
     | ServingReport
     | TuneRankReport
@@ -47,6 +49,7 @@ REPORT_TYPES: Mapping[str, type[AnyReport]] = {
     DIFF_SCHEMA: DiffReport,
     CHECK_SCHEMA: CheckReport,
     FORECAST_SCHEMA: ForecastReport,
+    FORECAST_COMPARISON_SCHEMA: ForecastComparison,
     ITERATION_SCHEMA: IterationReport,
     SERVING_SCHEMA: ServingReport,
     TUNE_RANK_SCHEMA: TuneRankReport,
