@@ -21,6 +21,7 @@ Example: 8 tokens with 8 of 128 experts each read 64 experts' weights once; the 
 """
 
 import math
+from copy import copy
 
 import numpy as np
 from msgspec import Struct
@@ -48,8 +49,8 @@ class MoeModelConstants(Struct, frozen=True, kw_only=True):
     hbm_piece_64: float = 0.67
     hbm_piece_128: float = 0.98
     hbm_piece_256: float = 1.01
-    gddr_piece_64: float = 0.5
-    gddr_piece_128: float = 0.93
+    gddr_piece_64: float = 0.93
+    gddr_piece_128: float = 0.97
     gddr_piece_256: float = 0.98
     queue: float = 0.3
     held_share: float = 1.0  # of the chain of an iteration in which its tile keeps its buffer
@@ -90,19 +91,31 @@ class MoeTimeModel:
 
     def __init__(self, gpu: Gpu, facts: KernelFacts, constants: MoeModelConstants = CONSTANTS) -> None:
         """Compute what no shape changes. Raises HardwareError for a GPU without the figures."""
-        if gpu.arch is None or gpu.arch.memory is None:
+        if gpu.arch is None:
             raise HardwareError(f"{gpu.name}: no figures of the architecture")
-        self.gpu, self.facts, self.constants = gpu, facts, constants
+        self.gpu, self.facts = gpu, facts
         self.is_gddr = gpu.file.memory.kind.upper().startswith("GDDR")
+        self.clock_mhz = gpu.file.clock.boost_mhz.value
+        self.l2_bytes = gpu.file.l2.size_bytes.value
+        self.ctas_per_sm = _count_ctas_per_sm(gpu, facts)
+        self.tensor_ratio = _find_tensor_ratio(gpu, facts)
+        self._take_constants(constants)
+
+    def set_constants(self, constants: MoeModelConstants) -> "MoeTimeModel":
+        """Return the model with other constants; occupancies are not computed again."""
+        other = copy(self)
+        other._take_constants(constants)
+        return other
+
+    def _take_constants(self, constants: MoeModelConstants) -> None:
+        gpu, self.constants = self.gpu, constants
+        assert gpu.arch is not None
         share = constants.gddr_efficiency if self.is_gddr else constants.hbm_efficiency
         self.dram_bytes_per_us = gpu.file.memory.bandwidth_gbps.value * share * _UNITS_PER_GB
-        self.clock_mhz = gpu.file.clock.boost_mhz.value
         l2 = gpu.file.l2
-        self.l2_bytes = l2.size_bytes.value
         per_cycle = gpu.arch.memory.l2_bytes_per_cycle_per_sm.value * gpu.sm_count
         l2_gbps = l2.bandwidth_gbps.value if l2.bandwidth_gbps else per_cycle * self.clock_mhz / 1e3
         self.l2_bytes_per_us = l2_gbps * constants.l2_efficiency * _UNITS_PER_GB
-        self.ctas_per_sm = _count_ctas_per_sm(gpu, facts)
         self._prepare_cycles()
 
     def _prepare_cycles(self) -> None:
@@ -113,7 +126,7 @@ class MoeTimeModel:
         efficiency = np.where(
             is_warpgroup, constants.warpgroup_mma_efficiency, constants.warp_mma_efficiency
         )
-        tensor = facts.get_column("tensor_cycles") * _find_tensor_ratio(self.gpu, facts) / efficiency
+        tensor = facts.get_column("tensor_cycles") * self.tensor_ratio / efficiency
         columns = ("shared_cycles", "issue_cycles", "alu_cycles", "load_store_cycles")
         self.pipe_cycles = np.maximum.reduce([tensor, *map(facts.get_column, columns)])
         self.chain_cycles = np.maximum(
