@@ -37,7 +37,9 @@ def _shape_options(command: click.decorators.FC) -> click.decorators.FC:
 @click.option("--kernel", default="fused_moe", show_default=True, help=f"Kernel: {', '.join(_KERNELS)}.")
 @_shape_options
 @click.option("--gpu", "-g", required=True, shell_complete=complete_gpus, help="GPU by name or TOML file.")
-@click.option("--dtype", default="bf16", show_default=True, help=f"Type of the operands: {', '.join(_DTYPES)}.")
+@click.option(
+    "--dtype", default="bf16", show_default=True, help=f"Type of the operands: {', '.join(_DTYPES)}."
+)
 @click.option("--top", type=click.IntRange(min=1), help="Show so many; text 10 if not given, JSON all.")
 @click.option(
     "--measured",
@@ -106,9 +108,7 @@ def _compile_facts(gpu: "Gpu", dtype: str, jobs: int) -> "KernelFacts":
     if gpu.arch is None or not gpu.file.arch.startswith("sm_"):
         raise UsageError(f"--compile: {gpu.name} is no GPU that Triton compiles for here")
     limits, version = gpu.arch.limits, find_triton_version()
-    codes = list_fitting_codes(
-        int(limits.shared_bytes_per_sm.value), int(limits.shared_bytes_per_cta.value)
-    )
+    codes = list_fitting_codes(int(limits.shared_bytes_per_sm.value), int(limits.shared_bytes_per_cta.value))
     with show_progress("compiling"), tempfile.TemporaryDirectory() as folder:
         compiled = compile_codes(codes, int(gpu.file.arch.removeprefix("sm_").rstrip("af")), dtype, jobs)
         cubins = write_cubins(compiled, Path(folder))
