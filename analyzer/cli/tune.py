@@ -7,7 +7,7 @@ import click
 from analyzer.cli.examples import make_examples
 
 # Each is the command of that name in `analyzer/cli/tune_NAME.py`.
-_SUBCOMMANDS = ("plan", "fit", "choose")
+_SUBCOMMANDS = ("plan", "profile", "fit", "choose", "evaluate", "rank", "export", "import")
 
 
 class _LazyTuneGroup(click.Group):
@@ -20,7 +20,8 @@ class _LazyTuneGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a subcommand, None for an unknown name; all are loaded then, so that click suggests one."""
         for name in (cmd_name,) if cmd_name in _SUBCOMMANDS else _SUBCOMMANDS:
-            self.commands[name] = getattr(import_module(f"analyzer.cli.tune_{name}"), name)
+            attribute = "import_file" if name == "import" else name  # a keyword
+            self.commands[name] = getattr(import_module(f"analyzer.cli.tune_{name}"), attribute)
         return self.commands.get(cmd_name)
 
 

@@ -8,7 +8,7 @@ import click
 from analyzer.cli.completion import complete_files
 from analyzer.cli.examples import make_examples
 from analyzer.cli.output import check_outputs, print_line
-from analyzer.text.errors import UsageError
+from analyzer.cli.tune_inputs import select_part
 
 if TYPE_CHECKING:
     from analyzer.tuning.samples import Samples
@@ -76,7 +76,7 @@ def fit(
     from analyzer.tuning.wave_model import fit as fit_model
 
     check_outputs([profile], output)
-    samples = _select_part(profile, read_samples(profile), kernel_name, gpu)
+    samples = select_part(profile, read_samples(profile), kernel_name, gpu)
     n_sms = sms or load_gpu(samples.gpu).sm_count
     options = FitOptions(
         variant=FitVariant(variant),
@@ -89,16 +89,6 @@ def fit(
     print_line(f"{output}: {samples.space.name} on {samples.gpu}, {size:,} bytes")
     for line in _describe_fit(tables, samples):
         print_line(f"  {line}")
-
-
-def _select_part(path: Path, parts: "list[Samples]", kernel: str, gpu: str) -> "Samples":
-    """Return the one part of a profile that is asked for. Raises UsageError for none or several."""
-    found = [p for p in parts if kernel in ("", p.space.name) and gpu in ("", p.gpu)]
-    if len(found) == 1:
-        return found[0]
-    listed = ", ".join(f"{p.space.name} on {p.gpu}" for p in (found or parts))
-    problem = "has several profiles" if found else "has no such profile"
-    raise UsageError(f"{path} {problem}: {listed}", hint="name one with --kernel and --gpu")
 
 
 def _describe_fit(tables: "WaveTables", samples: "Samples") -> list[str]:

@@ -1,0 +1,271 @@
+"""Time of a fused mixture-of-experts product from the facts of its compiled code, for all configurations at once.
+
+A launch has one CTA per tile of rows (of one expert) and columns; `occupancy` of them share an SM. Three times
+are computed and joined by a p-norm, which is a maximum where one dominates:
+
+    DRAM   distinct bytes, and those read again by waves that the L2 does not serve, over the bandwidth. Rows of
+           K are read in pieces of BLOCK_SIZE_K elements, and narrow pieces reach less. The rate also falls
+           with few bytes in flight: buffers filled less those held by the tile that is being multiplied,
+               rate = peak / (1 + queue * latency * share / in_flight),  share: an SM's part of the peak.
+    L2     bytes of all tiles, over the L2's bandwidth.
+    SMs    whole waves and the last one. An iteration of n CTAs takes n times the busiest pipe, at least the
+           chain of one CTA (tensor cycles and what a barrier exposes), at least the time in which the buffers
+           come in once, (chain + latency) / buffers.
+
+To these come the spread in which the CTAs of the last wave end, a share of a CTA's duration, and the launch.
+Rows of padding are not loaded. Routing is balanced: slot i goes to expert i modulo all. An operand set that
+fits into the L2 stays there from launch to launch.
+
+Example: 8 tokens with 8 of 128 experts each read 64 experts' weights once; the DRAM bounds the launch, and tiles of
+16 rows whose buffers keep 128 KB per SM in flight in pieces of 512 bytes come first.
+"""
+
+import math
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.occupancy import compute_occupancy
+from analyzer.ir.scheduling import TensorRate
+from analyzer.text.errors import HardwareError
+from analyzer.tuning.fused_moe_space import Integers, MoeShape
+from analyzer.tuning.kernel_facts import KernelFacts
+
+Floats = NDArray[np.float64]
+
+BOUNDS = ("DRAM", "L2", "SMs")
+
+
+class MoeModelConstants(Struct, frozen=True, kw_only=True):
+    """Constants of the model; fitted ones by `bench/moe_ranking.py --fit` on half of the open shapes."""
+
+    # Of DRAM bandwidth where whole pieces of 512 bytes are read: best launches of A100, H800 and H100, and of A40.
+    hbm_efficiency: float = 0.95
+    gddr_efficiency: float = 0.885
+    # Of that, with pieces of 64, 128 and 256 bytes.
+    hbm_piece_64: float = 0.67
+    hbm_piece_128: float = 0.98
+    hbm_piece_256: float = 1.01
+    gddr_piece_64: float = 0.5
+    gddr_piece_128: float = 0.93
+    gddr_piece_256: float = 0.98
+    queue: float = 0.3
+    held_share: float = 1.0  # of the chain of an iteration in which its tile keeps its buffer
+    group_cost: float = 0.006  # of the DRAM's time, for each doubling of the row blocks that go side by side
+    drain_cost: float = 0.03  # of the DRAM's time, by (stages - 1) / iterations, in which a CTA loads no more
+    l2_efficiency: float = 0.95
+    warp_mma_efficiency: float = 0.93
+    warpgroup_mma_efficiency: float = 0.95
+    exposed_cycles: float = 400.0  # per iteration of one CTA: barrier and first fragments
+    load_cycles: float = 450.0  # from request to buffer
+    cta_cycles: float = 2300.0  # before and after the loop, for the CTAs of an SM together
+    spread: float = 0.04  # of a CTA's duration
+    launch_us: float = 1.9
+    norm: float = 4.0
+    latency_norm: float = 2.7
+
+
+CONSTANTS = MoeModelConstants()
+_DRAM_LATENCY_CYCLES = 700.0
+_KEPT_L2_SHARE = 0.95  # of the L2, that stays from launch to launch
+_REUSED_L2_SHARE = 0.4  # of the L2, that rows of A may take to be there for the next wave
+_WARPGROUP_ROWS = 64  # tiles with as many use warpgroup products where there are any
+_MIN_BUFFER_SHARE = 0.3
+_UNITS_PER_GB = 1e3  # bytes per microsecond
+
+
+class MoeTimes(Struct, frozen=True, eq=False):
+    """Times and what they follow from, of n configurations."""
+
+    time_us: Floats
+    bounds_us: Floats  # [n, 3] as `BOUNDS`
+    ctas_per_sm: Integers
+    waves: Floats
+
+
+class MoeTimeModel:
+    """The model for one GPU; `facts` have a row for each code."""
+
+    def __init__(self, gpu: Gpu, facts: KernelFacts, constants: MoeModelConstants = CONSTANTS) -> None:
+        """Compute what no shape changes. Raises HardwareError for a GPU without the figures."""
+        if gpu.arch is None or gpu.arch.memory is None:
+            raise HardwareError(f"{gpu.name}: no figures of the architecture")
+        self.gpu, self.facts, self.constants = gpu, facts, constants
+        self.is_gddr = gpu.file.memory.kind.upper().startswith("GDDR")
+        share = constants.gddr_efficiency if self.is_gddr else constants.hbm_efficiency
+        self.dram_bytes_per_us = gpu.file.memory.bandwidth_gbps.value * share * _UNITS_PER_GB
+        self.clock_mhz = gpu.file.clock.boost_mhz.value
+        l2 = gpu.file.l2
+        self.l2_bytes = l2.size_bytes.value
+        per_cycle = gpu.arch.memory.l2_bytes_per_cycle_per_sm.value * gpu.sm_count
+        l2_gbps = l2.bandwidth_gbps.value if l2.bandwidth_gbps else per_cycle * self.clock_mhz / 1e3
+        self.l2_bytes_per_us = l2_gbps * constants.l2_efficiency * _UNITS_PER_GB
+        self.ctas_per_sm = _count_ctas_per_sm(gpu, facts)
+        self._prepare_cycles()
+
+    def _prepare_cycles(self) -> None:
+        """Compute the busiest pipe and the chain of each code, in cycles of an iteration."""
+        facts, constants = self.facts, self.constants
+        has_warpgroups = facts.arch in ("sm_90",)
+        is_warpgroup = has_warpgroups & (facts.codes[:, 0] >= _WARPGROUP_ROWS)
+        efficiency = np.where(
+            is_warpgroup, constants.warpgroup_mma_efficiency, constants.warp_mma_efficiency
+        )
+        tensor = facts.get_column("tensor_cycles") * _find_tensor_ratio(self.gpu, facts) / efficiency
+        columns = ("shared_cycles", "issue_cycles", "alu_cycles", "load_store_cycles")
+        self.pipe_cycles = np.maximum.reduce([tensor, *map(facts.get_column, columns)])
+        self.chain_cycles = np.maximum(
+            facts.get_column("latency_cycles"), tensor + constants.exposed_cycles
+        )
+        rows, columns_, depth = facts.codes[:, 0], facts.codes[:, 1], facts.codes[:, 2]
+        self.buffers = np.maximum(
+            1.0, np.round(facts.get_column("shared_bytes") / ((rows + columns_) * depth * 2))
+        )
+
+    def predict(self, shape: MoeShape, configs: Integers, rows: Integers) -> MoeTimes:
+        """Return the times of configurations.
+
+        configs: [n, 6] as `CONFIG_COLUMNS`. rows: [n], that of each one's code among the facts.
+        """
+        launch = _Launch(self, shape, configs, rows)
+        bounds = np.stack([launch.time_dram(), launch.time_l2(), launch.time_sms()], axis=1)
+        longest = bounds.max(axis=1)
+        norm = self.constants.norm
+        joined = longest * ((bounds / longest[:, None]) ** norm).sum(axis=1) ** (1.0 / norm)
+        waves = launch.ctas / launch.slots
+        spread = self.constants.spread * joined / np.maximum(waves, 1.0)
+        return MoeTimes(
+            joined + spread + self.constants.launch_us, bounds, self.ctas_per_sm[rows], waves
+        )
+
+
+class _Launch:
+    """Quantities of all configurations of one shape; arrays are [n]."""
+
+    def __init__(self, model: MoeTimeModel, shape: MoeShape, configs: Integers, rows: Integers) -> None:
+        self.model, self.shape = model, shape
+        table = configs.astype(np.float64)
+        self.tile_rows, self.tile_columns, self.depth, self.group = table[:, :4].T
+        self.stages = table[:, 5]
+        self.iterations = np.ceil(shape.hidden / self.depth)
+        self.occupancy = np.maximum(1, model.ctas_per_sm[rows])
+        self.pipe, self.chain = model.pipe_cycles[rows], model.chain_cycles[rows]
+        self.buffers = model.buffers[rows]
+        self.row_blocks = count_row_blocks(shape, self.tile_rows)
+        self.column_blocks = np.ceil(shape.output_width / self.tile_columns)
+        self.ctas = self.row_blocks * self.column_blocks
+        self.slots = self.occupancy * model.gpu.sm_count
+        self.resident = np.minimum(self.occupancy, np.ceil(self.ctas / model.gpu.sm_count))
+        self.used_rows = shape.n_slots / self.row_blocks  # of a tile, in the mean
+        self.side_by_side = np.minimum(self.group, self.row_blocks)
+        self.tile_bytes = (self.used_rows + self.tile_columns) * self.depth * 2.0
+
+    def time_dram(self) -> Floats:
+        """Return the microseconds that the DRAM needs."""
+        model, constants = self.model, self.model.constants
+        share = model.dram_bytes_per_us / model.clock_mhz / model.gpu.sm_count  # bytes per cycle of an SM
+        filled = self.resident * self.tile_bytes
+        in_flight = np.maximum(
+            filled * self.buffers - constants.held_share * share * np.maximum(self.chain, self.pipe),
+            _MIN_BUFFER_SHARE * filled,
+        )
+        slowdown = (
+            (1.0 + constants.queue * share * _DRAM_LATENCY_CYCLES / in_flight)
+            * (1.0 + constants.group_cost * np.log2(self.side_by_side))
+            * (1.0 + constants.drain_cost * (self.stages - 1.0) / self.iterations)
+        )
+        return self._count_dram_bytes() / model.dram_bytes_per_us / self._find_piece_efficiency() * slowdown
+
+    def _find_piece_efficiency(self) -> Floats:
+        constants, kind = self.model.constants, "gddr" if self.model.is_gddr else "hbm"
+        pieces = [getattr(constants, f"{kind}_piece_{size}") for size in (64, 128, 256)]
+        return np.select([self.depth <= 32, self.depth <= 64, self.depth <= 128], pieces, 1.0)
+
+    def _count_dram_bytes(self) -> Floats:
+        """Return the bytes read and written, of which each wave reads what the last one left in no cache."""
+        shape, l2_bytes = self.shape, self.model.l2_bytes
+        depth_bytes = shape.hidden * 2.0
+        weights = shape.n_active_experts * shape.output_width * depth_bytes
+        tokens = min(shape.tokens, shape.n_slots) * depth_bytes
+        written = shape.n_slots * shape.output_width * 2.0
+        if weights + tokens + written < _KEPT_L2_SHARE * l2_bytes:
+            return np.zeros(len(self.ctas))
+        running = np.minimum(self.slots, self.ctas)
+        waves = self.ctas / running
+        columns = np.minimum(self.column_blocks, np.maximum(1.0, running / self.side_by_side))
+        blocks = np.minimum(running / columns, self.row_blocks)
+        blocks_per_expert = self.row_blocks / shape.n_active_experts
+        experts = np.minimum((blocks + blocks_per_expert - 1.0) / blocks_per_expert, shape.n_active_experts)
+        wave_weights = columns * self.tile_columns * experts * depth_bytes
+        # Neighbouring experts have the same tokens: slots of one token lie side by side.
+        distinct = np.minimum(blocks * self.used_rows / np.minimum(shape.topk, experts), shape.tokens)
+        read_weights = (
+            np.full(len(waves), weights)
+            if weights + tokens < 0.5 * l2_bytes
+            else np.maximum(weights, waves * wave_weights)
+        )
+        read_tokens = (
+            np.full(len(waves), tokens)
+            if tokens < _REUSED_L2_SHARE * l2_bytes
+            else np.maximum(tokens, waves * distinct * depth_bytes)
+        )
+        return read_weights + read_tokens + written
+
+    def time_l2(self) -> Floats:
+        """Return the microseconds that the L2 needs for all tiles."""
+        return self.ctas * self.iterations * self.tile_bytes / self.model.l2_bytes_per_us
+
+    def time_sms(self) -> Floats:
+        """Return the microseconds of the SMs: whole waves, and the last one with fewer CTAs."""
+        constants = self.model.constants
+        full = np.floor(self.ctas / self.slots)
+        left = self.ctas - full * self.slots
+        per_wave = self.iterations * self._time_iteration(self.occupancy) + constants.cta_cycles
+        residents = np.maximum(1.0, np.ceil(left / self.model.gpu.sm_count))
+        last = self.iterations * self._time_iteration(residents) + constants.cta_cycles
+        return (full * per_wave + np.where(left > 0, last, 0.0)) / self.model.clock_mhz
+
+    def _time_iteration(self, n_ctas: Floats) -> Floats:
+        """Return the cycles in which so many CTAs of an SM each do one iteration."""
+        norm = self.model.constants.latency_norm
+        arrival = (self.chain + self.model.constants.load_cycles) / self.buffers
+        work = np.maximum(self.chain, n_ctas * self.pipe)
+        return np.asarray((arrival**norm + work**norm) ** (1.0 / norm))
+
+
+def count_row_blocks(shape: MoeShape, tile_rows: Floats) -> Floats:
+    """Return the blocks of rows of all experts under balanced routing, [n]."""
+    if shape.n_slots <= shape.experts:
+        return np.full(len(tile_rows), float(shape.n_slots))
+    least, n_larger = divmod(shape.n_slots, shape.experts)
+    return np.asarray(
+        n_larger * np.ceil((least + 1) / tile_rows)
+        + (shape.experts - n_larger) * np.ceil(least / tile_rows)
+    )
+
+
+def _count_ctas_per_sm(gpu: Gpu, facts: KernelFacts) -> Integers:
+    assert gpu.arch is not None
+    limits = gpu.arch.limits
+    most = limits.shared_bytes_per_cta.value
+    found = []
+    registers, shared = facts.get_column("registers"), facts.get_column("shared_bytes")
+    for code, n_registers, n_bytes in zip(facts.codes.tolist(), registers, shared, strict=True):
+        occupancy = compute_occupancy(
+            limits, block_threads=code[3] * 32, registers=math.ceil(n_registers), shared_bytes=int(n_bytes)
+        )
+        found.append(occupancy.ctas_per_sm if n_bytes <= most else 0)
+    return np.array(found, dtype=np.int64)
+
+
+def _find_tensor_ratio(gpu: Gpu, facts: KernelFacts) -> float:
+    """Return the reference GPU's tensor rate over this one's."""
+    from analyzer.hardware.gpu_selection import find_gpus
+
+    reference = find_gpus(facts.reference_gpu)[0].find_tensor_fma_per_cycle(TensorRate.BF16)
+    own = gpu.find_tensor_fma_per_cycle(TensorRate.BF16)
+    if reference is None or own is None:
+        raise HardwareError(f"{gpu.name}: no rate of BF16 products is known")
+    return reference.value / own.value
