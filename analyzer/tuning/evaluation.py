@@ -105,7 +105,7 @@ def evaluate(
 def judge_choices(policy: Policy, test: MeasuredTable, *, is_list: bool) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the time of each shape's choice [S], NaN where unknown, and whether the first choice has one."""
     ranked = policy.rank(test.shapes, 1 if is_list else _RANKED)
-    columns = np.stack([test.find_configs(ranked[:, place]) for place in range(ranked.shape[1])], axis=1)
+    columns = test.find_configs(ranked.reshape(-1, ranked.shape[2])).reshape(ranked.shape[:2])
     rows = np.arange(len(test.shapes))[:, None]
     times = np.where(columns >= 0, test.time_us[rows, columns], np.nan)
     known = np.isfinite(times)
