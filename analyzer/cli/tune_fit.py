@@ -47,7 +47,11 @@ if TYPE_CHECKING:
     show_default=True,
     help="The model, or what remains of it: one line for all waves, or steps.",
 )
-@click.option("--relative", is_flag=True, help="Least squares of relative errors.")
+@click.option(
+    "--squares",
+    type=click.Choice(["relative", "absolute"]),
+    help="Errors whose squares are least; default: relative, of a variant absolute.",
+)
 def fit(
     profile: Path,
     *,
@@ -58,7 +62,7 @@ def fit(
     waves: int,
     last_waves: int,
     variant: str,
-    relative: bool,
+    squares: str | None,
 ) -> None:
     """Fit WaveTune's model to measured launches and write the tables to choose from.
 
@@ -75,7 +79,10 @@ def fit(
     samples = select_part(profile, read_samples(profile), kernel_name, gpu)
     n_sms = sms or load_gpu(samples.gpu).sm_count
     options = FitOptions(
-        variant=FitVariant(variant), max_wave=waves, extrapolation_waves=last_waves, is_relative=relative
+        variant=FitVariant(variant),
+        max_wave=waves,
+        extrapolation_waves=last_waves,
+        is_relative=None if squares is None else squares == "relative",
     )
     tables = fit_model(samples, n_sms, options)
     size = save_artifact(tables.pack(), output)
@@ -99,7 +106,7 @@ def _describe_fit(tables: "WaveTables", samples: "Samples") -> list[str]:
     if fewer or none:
         lines.insert(
             2,
-            f"{fewer} buckets have samples for fewer terms and {none} none: "
+            f"{fewer} buckets have samples for fewer terms and {none} for none: "
             "the rest is the macro configuration's over all waves",
         )
     return lines
