@@ -12,6 +12,7 @@ Speed-ups are geometric means over the default, the share of the oracle that of 
 is a choice within 1 % of the best.
 """
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
 
@@ -144,17 +145,19 @@ def _mean_ratio(above: Floats, below: Floats) -> float | None:
 
 
 def time_decision_us(policy: Policy, shapes: Integers, clock: Callable[[], float]) -> float:
-    """Return the mean time of a decision in us, over shapes that are new to the policy.
+    """Return the median time of a decision in us, over shapes that are new to the policy.
 
     The first input (the tokens) is varied, since a policy may keep its choices; one call beforehand fills
     what is made on first use.
     """
     calls = _list_new_shapes(shapes)
     policy.choose_one(tuple(shapes[0].tolist()))
-    start = clock()
+    seconds = []
     for shape in calls:
+        start = clock()
         policy.choose_one(shape)
-    return 1e6 * (clock() - start) / len(calls)
+        seconds.append(clock() - start)
+    return 1e6 * statistics.median(seconds)
 
 
 def _list_new_shapes(shapes: Integers) -> list[tuple[int, ...]]:
