@@ -3,8 +3,8 @@
     python bench/moe_facts.py 80 86 89 90 [--jobs 2] [--cubins FOLDER]
 
 Needs Triton 3.4 beside this package's own dependencies (`PYTHONPATH` may name it) and no GPU: about 0.6 s of
-a core for each of 340 to 460 codes. `--cubins` takes `FOLDER/sm_ARCH/TILE_wWARPS_sSTAGES.cubin` compiled before,
-each with its `.json` of shared bytes.
+a core for each of 240 to 410 codes. `--cubins` takes `FOLDER/sm_ARCH/TILE_wWARPS_sSTAGES.cubin` compiled
+before, each with its `.json` of shared bytes.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Judge policies that choose configurations, on measured times of shapes that taught them nothing.
 
     python bench/tuning.py lists          fused MoE on A100, A40, H800: lists of the best configurations
-    python bench/tuning.py splits         the same, five more divisions (boosted trees of 100, not 600)
+    python bench/tuning.py splits         the same, five more divisions, without boosted trees (a minute each)
     python bench/tuning.py plan           H100: WaveTune's plan teaches, the sweep of real shapes judges
     python bench/tuning.py sweep-gemm     H100: half of the shapes of a sweep teaches, the other judges;
                                           also sweep-moe, sweep-attention, sweep-causal-attention
@@ -32,7 +32,6 @@ PAGE = ROOT / "docs" / "tuning-accuracy.md"
 SEED = 47  # of the committed division; its keys are in bench/splits/moe_tuning.csv
 OTHER_SEEDS = (1, 2, 3, 4, 5)
 LIST_CAP = 1.03  # what is not listed counts as 3 % above the best, for all policies that learn from lists
-FEWER_TREES = 100
 _PAPER = (PolicyName.WAVETUNE, PolicyName.STEP, PolicyName.LINEAR)
 
 
@@ -42,23 +41,22 @@ def fit_all(
     n_sms: int,
     *,
     is_list: bool,
-    n_trees: int = 600,
     offers_unknown: bool = False,
 ) -> list[Policy]:
     """Return policies that have learned from one table."""
-    options = PolicyOptions(n_sms, SEED, LIST_CAP if is_list else None, n_trees, offers_unknown)
+    options = PolicyOptions(n_sms, SEED, LIST_CAP if is_list else None, offers_unknown=offers_unknown)
     return [fit_policy(name, table, options) for name in names]
 
 
 def judge_lists(
-    data: Path, name: str, seed: int, n_trees: int
+    data: Path, name: str, seed: int, names: Sequence[PolicyName]
 ) -> tuple[Evaluation, list[Policy], MeasuredTable]:
     """Return the evaluation on one GPU of the lists, and the policies and the half that judged them."""
     table = load_lists(data, name)
     learns = split_shapes(table, 0.5, seed)
     test = table.select_shapes(~learns)
     n_sms = load_gpu(table.gpu).sm_count
-    policies = fit_all(list(PolicyName), table.select_shapes(learns), n_sms, is_list=True, n_trees=n_trees)
+    policies = fit_all(names, table.select_shapes(learns), n_sms, is_list=True)
     return evaluate(policies, test, int(learns.sum()), is_list=True), policies, test
 
 
@@ -67,7 +65,7 @@ def make_lists_table(data: Path) -> Iterator[str]:
     rows: dict[str, list[str]] = {}
     speedups = []
     for name in GPUS:
-        found, policies, test = judge_lists(data, name, SEED, 600)
+        found, policies, test = judge_lists(data, name, SEED, list(PolicyName))
         for score in found.scores[:-1]:
             row = rows.setdefault(score.policy, [score.policy])
             row.append(f"{100 * score.hits:.0f}")
@@ -101,10 +99,11 @@ def _compare_with_defaults(data: Path, name: str, policies: Sequence[Policy], te
 def make_splits_table(data: Path) -> Iterator[str]:
     """Yield hits over other divisions: mean, and least to most."""
     rows: dict[str, list[str]] = {}
+    cheap = [name for name in PolicyName if name is not PolicyName.BOOSTED]
     for name in GPUS:
         hits: dict[str, list[float]] = {}
         for seed in OTHER_SEEDS:
-            for score in judge_lists(data, name, seed, FEWER_TREES)[0].scores[:-1]:
+            for score in judge_lists(data, name, seed, cheap)[0].scores[:-1]:
                 hits.setdefault(score.policy, []).append(100 * score.hits)
         for policy, values in hits.items():
             row = rows.setdefault(policy, [policy])

@@ -15,7 +15,6 @@ from analyzer.text.errors import UsageError
 @click.command(
     epilog=make_examples(
         "warplens iteration docs/gpt2-large.json --batch 4 --seq 1024 --gpu a100-40gb-sxm --training --tp 4",
-        "warplens iteration docs/gpt2-large.json --batch 8 --seq 1024 --gpu l4 --compiled --format json",
         "warplens iteration --exported docs/transformer.pt2 --gpu h100 --dtype bf16",
     )
 )

@@ -12,6 +12,7 @@ Speed-ups are geometric means over the default, the share of the oracle that of 
 is a choice within 1 % of the best.
 """
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
 
@@ -105,7 +106,7 @@ def evaluate(
 def judge_choices(policy: Policy, test: MeasuredTable, *, is_list: bool) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the time of each shape's choice [S], NaN where unknown, and whether the first choice has one."""
     ranked = policy.rank(test.shapes, 1 if is_list else _RANKED)
-    columns = np.stack([test.find_configs(ranked[:, place]) for place in range(ranked.shape[1])], axis=1)
+    columns = test.find_configs(ranked.reshape(-1, ranked.shape[2])).reshape(ranked.shape[:2])
     rows = np.arange(len(test.shapes))[:, None]
     times = np.where(columns >= 0, test.time_us[rows, columns], np.nan)
     known = np.isfinite(times)
@@ -144,17 +145,19 @@ def _mean_ratio(above: Floats, below: Floats) -> float | None:
 
 
 def time_decision_us(policy: Policy, shapes: Integers, clock: Callable[[], float]) -> float:
-    """Return the mean time of a decision in us, over shapes that are new to the policy.
+    """Return the median time of a decision in us, over shapes that are new to the policy.
 
     The first input (the tokens) is varied, since a policy may keep its choices; one call beforehand fills
     what is made on first use.
     """
     calls = _list_new_shapes(shapes)
     policy.choose_one(tuple(shapes[0].tolist()))
-    start = clock()
+    seconds = []
     for shape in calls:
+        start = clock()
         policy.choose_one(shape)
-    return 1e6 * (clock() - start) / len(calls)
+        seconds.append(clock() - start)
+    return 1e6 * statistics.median(seconds)
 
 
 def _list_new_shapes(shapes: Integers) -> list[tuple[int, ...]]:

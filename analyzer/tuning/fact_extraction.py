@@ -30,11 +30,10 @@ def extract_facts(
     """
     ordered = sorted(cubins)
     code_by_file = {str(cubins[code][0]): code for code in ordered}
-    report = analyze_files(
-        list(code_by_file), gpu.key, Options(models=("warp",), is_brief=True, jobs=jobs)
-    )
+    report = analyze_files(list(code_by_file), gpu.key, Options(models=("warp",), is_brief=True, jobs=jobs))
     rows = {
-        code_by_file[each.input]: _measure(each, gpu, code_by_file[each.input], cubins) for each in report.kernels
+        code_by_file[each.input]: _measure(each, gpu, code_by_file[each.input], cubins)
+        for each in report.kernels
     }
     return KernelFacts(
         kernel=kernel,
@@ -51,7 +50,7 @@ def _measure(
 ) -> Sequence[float]:
     loop = max(report.loops, key=_count_tensor_cycles, default=None)
     if loop is None or not _count_tensor_cycles(loop) or not report.predictions or gpu.arch is None:
-        raise InputError(f"{report.input}: no loop that multiplies matrices", path=report.input)
+        raise InputError(f"{report.input}: no loop that multiplies matrices")
     n_warps, limits = code[3], gpu.arch.limits
     per_subcore = n_warps / limits.subcores_per_sm.value
     resident_warps = (report.predictions[0].occupancy or 0.0) * limits.max_warps_per_sm.value

@@ -3,8 +3,8 @@
 The first product of the layer (w13: gate and up projection): tokens [M, hidden] by the weights of the experts
 [experts, 2 * intermediate, hidden], each token with `topk` experts. The space is the grid that SGLang's and
 vLLM's tuners search, with the small and narrow tiles that their sweeps add, derived from the sweeps of
-zksainx/pipeweave (moe_tuning; of 24,630 measured rows 6 lie outside). Example: (16, 64, 128, 1, 4, 3) is a tile of
-16 rows, 64 columns and 128 of the depth, row blocks one at a time, four warps, three stages.
+zksainx/pipeweave (moe_tuning; of 24,630 measured rows 5 lie outside). Example: (16, 64, 128, 1, 4, 3) is a
+tile of 16 rows, 64 columns and 128 of the depth, row blocks one at a time, four warps, three stages.
 """
 
 from functools import cache
@@ -43,8 +43,8 @@ _EXTRA_TILES: dict[int, tuple[tuple[int, int, int], ...]] = {
         (64, 128, 128), (128, 128, 64),
     ),
     8: (
-        (32, 64, 256), (32, 128, 128), (64, 64, 128), (64, 128, 32), (64, 256, 32), (64, 256, 64),
-        (128, 128, 64),
+        (32, 64, 256), (32, 128, 128), (64, 64, 32), (64, 64, 128), (64, 128, 32), (64, 256, 32),
+        (64, 256, 64), (128, 128, 64),
     ),
 }  # fmt: skip
 MAX_THREAD_SUMS = 255  # registers of a thread, that hold what it sums up

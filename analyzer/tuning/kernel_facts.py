@@ -77,14 +77,15 @@ def load_facts(path: Path) -> KernelFacts:
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise InputError(f"{path}: too large for a table of compiled facts")
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             identity, columns = arrays["identity"].tolist(), tuple(arrays["columns"].tolist())
             codes, values = arrays["codes"].astype(np.int64), arrays["values"].astype(np.float64)
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise InputError(f"{path}: no table of compiled facts: {error}") from None
     if columns != FACT_COLUMNS or len(identity) != 4 or codes.shape[1:] != (5,):
         raise InputError(f"{path}: a table of compiled facts of another version")
-    return KernelFacts(*map(str, identity), codes, values)
+    kernel, arch, gpu, made_by = map(str, identity)
+    return KernelFacts(kernel, arch, gpu, made_by, codes, values)
 
 
 def find_facts_file(kernel: str, arch: str) -> Path:

@@ -2,7 +2,8 @@
 
 All configurations of the space are enumerated, those that cannot run or are mostly padding are left out and
 counted by reason, and the others get the time of `moe_time_model`. Measured times stand as they are, and the
-predictions of the same tile are scaled by what its measured ones are off; those of other tiles by what all are.
+predictions of the same tile are scaled by what its measured ones are off, those of other tiles by what all
+are.
 """
 
 import math
@@ -33,7 +34,7 @@ from analyzer.tuning.kernel_facts import KernelFacts, load_shipped_facts
 from analyzer.tuning.moe_time_model import BOUNDS, CONSTANTS, Floats, MoeModelConstants, MoeTimeModel
 from analyzer.version import __version__
 
-_PADDING = "more than twice as tall as an expert's rows"
+_PADDING = "taller than the padded rows of an expert"
 _NO_FACTS = "not compiled"
 
 _PREDICTED, _MEASURED = "predicted", "measured"
@@ -128,8 +129,8 @@ def _describe_inputs(dtype: str, n_measured: int) -> tuple[str, ...]:
     if n_measured:
         return (
             *found,
-            f"{n_measured} measured configurations have their own times; predictions of the same tile are scaled "
-            "by what those are off, others by what all are",
+            f"{n_measured} measured configurations have their own times; predictions of the same tile are "
+            "scaled by what those are off, others by what all are",
         )
     return found
 
@@ -145,7 +146,7 @@ def find_candidates(shape: MoeShape, model: MoeTimeModel) -> Candidates:
     shared = np.where(rows >= 0, facts.get_column("shared_bytes")[rows], count_stage_bytes(codes))
     accumulators = codes[:, 0] * codes[:, 1] // (32 * codes[:, 3])
     reasons = {
-        _PADDING: configs[:, 0] > 2 * find_most_rows(shape),
+        _PADDING: configs[:, 0] > find_most_rows(shape),
         "registers": accumulators > MAX_THREAD_SUMS,
         "shared memory": shared > limits.shared_bytes_per_cta.value,
         _NO_FACTS: rows < 0,

@@ -1,11 +1,11 @@
-"""Time of a fused mixture-of-experts product from the facts of its compiled code, for all configurations at once.
+"""Time of a fused mixture-of-experts product from the facts of its compiled code, for many configurations.
 
-A launch has one CTA per tile of rows (of one expert) and columns; `occupancy` of them share an SM. Three times
-are computed and joined by a p-norm, which is a maximum where one dominates:
+A launch has one CTA per tile of rows (of one expert) and columns; `occupancy` of them share an SM. Three
+times are computed and joined by a p-norm, which is a maximum where one dominates:
 
-    DRAM   distinct bytes, and those read again by waves that the L2 does not serve, over the bandwidth. Rows of
-           K are read in pieces of BLOCK_SIZE_K elements, and narrow pieces reach less. The rate also falls
-           with few bytes in flight: buffers filled less those held by the tile that is being multiplied,
+    DRAM   distinct bytes, and those read again by waves that the L2 does not serve, over the bandwidth. Rows
+           of K are read in pieces of BLOCK_SIZE_K elements, and narrow pieces reach less. The rate also falls
+           with few bytes in flight, those of the buffers less those that the tile at work holds:
                rate = peak / (1 + queue * latency * share / in_flight),  share: an SM's part of the peak.
     L2     bytes of all tiles, over the L2's bandwidth.
     SMs    whole waves and the last one. An iteration of n CTAs takes n times the busiest pipe, at least the
@@ -16,11 +16,12 @@ To these come the spread in which the CTAs of the last wave end, a share of a CT
 Rows of padding are not loaded. Routing is balanced: slot i goes to expert i modulo all. An operand set that
 fits into the L2 stays there from launch to launch.
 
-Example: 8 tokens with 8 of 128 experts each read 64 experts' weights once; the DRAM bounds the launch, and tiles of
-16 rows whose buffers keep 128 KB per SM in flight in pieces of 512 bytes come first.
+Example: 8 tokens with 8 of 128 experts each read 64 experts' weights once; the DRAM bounds the launch, and
+tiles of 16 rows whose buffers keep 128 KB per SM in flight in pieces of 256 or 512 bytes come first.
 """
 
 import math
+from copy import copy
 
 import numpy as np
 from msgspec import Struct
@@ -41,30 +42,30 @@ BOUNDS = ("DRAM", "L2", "SMs")
 class MoeModelConstants(Struct, frozen=True, kw_only=True):
     """Constants of the model; fitted ones by `bench/moe_ranking.py --fit` on half of the open shapes."""
 
-    # Of DRAM bandwidth where whole pieces of 512 bytes are read: best launches of A100, H800 and H100, and of A40.
-    hbm_efficiency: float = 0.95
-    gddr_efficiency: float = 0.885
+    # Of DRAM bandwidth where pieces of 512 bytes are read.
+    hbm_efficiency: float = 0.9408
+    gddr_efficiency: float = 0.8891
     # Of that, with pieces of 64, 128 and 256 bytes.
-    hbm_piece_64: float = 0.67
-    hbm_piece_128: float = 0.98
-    hbm_piece_256: float = 1.01
-    gddr_piece_64: float = 0.5
-    gddr_piece_128: float = 0.93
-    gddr_piece_256: float = 0.98
-    queue: float = 0.3
-    held_share: float = 1.0  # of the chain of an iteration in which its tile keeps its buffer
-    group_cost: float = 0.006  # of the DRAM's time, for each doubling of the row blocks that go side by side
-    drain_cost: float = 0.03  # of the DRAM's time, by (stages - 1) / iterations, in which a CTA loads no more
-    l2_efficiency: float = 0.95
-    warp_mma_efficiency: float = 0.93
-    warpgroup_mma_efficiency: float = 0.95
-    exposed_cycles: float = 400.0  # per iteration of one CTA: barrier and first fragments
-    load_cycles: float = 450.0  # from request to buffer
-    cta_cycles: float = 2300.0  # before and after the loop, for the CTAs of an SM together
-    spread: float = 0.04  # of a CTA's duration
-    launch_us: float = 1.9
-    norm: float = 4.0
-    latency_norm: float = 2.7
+    hbm_piece_64: float = 0.6764
+    hbm_piece_128: float = 1.0058
+    hbm_piece_256: float = 1.0204
+    gddr_piece_64: float = 0.9145
+    gddr_piece_128: float = 0.9059
+    gddr_piece_256: float = 0.9826
+    queue: float = 0.3074
+    held_share: float = 0.9571  # of the chain of an iteration in which its tile keeps its buffer
+    group_cost: float = 0.0062  # of the DRAM's time, for each doubling of the row blocks that go side by side
+    drain_cost: float = 0.0304  # of the DRAM's time, by (stages - 1) / iterations, in which a CTA loads no more
+    l2_efficiency: float = 0.8022
+    warp_mma_efficiency: float = 1.1191
+    warpgroup_mma_efficiency: float = 1.0192
+    exposed_cycles: float = 315.0471  # per iteration of one CTA: barrier and first fragments
+    load_cycles: float = 482.3452  # from request to buffer
+    cta_cycles: float = 2327.4296  # before and after the loop, for the CTAs of an SM together
+    spread: float = 0.0413  # of a CTA's duration
+    launch_us: float = 1.9548
+    norm: float = 4.68
+    latency_norm: float = 2.563
 
 
 CONSTANTS = MoeModelConstants()
@@ -90,19 +91,31 @@ class MoeTimeModel:
 
     def __init__(self, gpu: Gpu, facts: KernelFacts, constants: MoeModelConstants = CONSTANTS) -> None:
         """Compute what no shape changes. Raises HardwareError for a GPU without the figures."""
-        if gpu.arch is None or gpu.arch.memory is None:
+        if gpu.arch is None:
             raise HardwareError(f"{gpu.name}: no figures of the architecture")
-        self.gpu, self.facts, self.constants = gpu, facts, constants
+        self.gpu, self.facts = gpu, facts
         self.is_gddr = gpu.file.memory.kind.upper().startswith("GDDR")
+        self.clock_mhz = gpu.file.clock.boost_mhz.value
+        self.l2_bytes = gpu.file.l2.size_bytes.value
+        self.ctas_per_sm = _count_ctas_per_sm(gpu, facts)
+        self.tensor_ratio = _find_tensor_ratio(gpu, facts)
+        self._take_constants(constants)
+
+    def set_constants(self, constants: MoeModelConstants) -> "MoeTimeModel":
+        """Return the model with other constants; occupancies are not computed again."""
+        other = copy(self)
+        other._take_constants(constants)
+        return other
+
+    def _take_constants(self, constants: MoeModelConstants) -> None:
+        gpu, self.constants = self.gpu, constants
+        assert gpu.arch is not None
         share = constants.gddr_efficiency if self.is_gddr else constants.hbm_efficiency
         self.dram_bytes_per_us = gpu.file.memory.bandwidth_gbps.value * share * _UNITS_PER_GB
-        self.clock_mhz = gpu.file.clock.boost_mhz.value
         l2 = gpu.file.l2
-        self.l2_bytes = l2.size_bytes.value
         per_cycle = gpu.arch.memory.l2_bytes_per_cycle_per_sm.value * gpu.sm_count
         l2_gbps = l2.bandwidth_gbps.value if l2.bandwidth_gbps else per_cycle * self.clock_mhz / 1e3
         self.l2_bytes_per_us = l2_gbps * constants.l2_efficiency * _UNITS_PER_GB
-        self.ctas_per_sm = _count_ctas_per_sm(gpu, facts)
         self._prepare_cycles()
 
     def _prepare_cycles(self) -> None:
@@ -110,15 +123,11 @@ class MoeTimeModel:
         facts, constants = self.facts, self.constants
         has_warpgroups = facts.arch in ("sm_90",)
         is_warpgroup = has_warpgroups & (facts.codes[:, 0] >= _WARPGROUP_ROWS)
-        efficiency = np.where(
-            is_warpgroup, constants.warpgroup_mma_efficiency, constants.warp_mma_efficiency
-        )
-        tensor = facts.get_column("tensor_cycles") * _find_tensor_ratio(self.gpu, facts) / efficiency
+        efficiency = np.where(is_warpgroup, constants.warpgroup_mma_efficiency, constants.warp_mma_efficiency)
+        tensor = facts.get_column("tensor_cycles") * self.tensor_ratio / efficiency
         columns = ("shared_cycles", "issue_cycles", "alu_cycles", "load_store_cycles")
         self.pipe_cycles = np.maximum.reduce([tensor, *map(facts.get_column, columns)])
-        self.chain_cycles = np.maximum(
-            facts.get_column("latency_cycles"), tensor + constants.exposed_cycles
-        )
+        self.chain_cycles = np.maximum(facts.get_column("latency_cycles"), tensor + constants.exposed_cycles)
         rows, columns_, depth = facts.codes[:, 0], facts.codes[:, 1], facts.codes[:, 2]
         self.buffers = np.maximum(
             1.0, np.round(facts.get_column("shared_bytes") / ((rows + columns_) * depth * 2))
@@ -136,9 +145,7 @@ class MoeTimeModel:
         joined = longest * ((bounds / longest[:, None]) ** norm).sum(axis=1) ** (1.0 / norm)
         waves = launch.ctas / launch.slots
         spread = self.constants.spread * joined / np.maximum(waves, 1.0)
-        return MoeTimes(
-            joined + spread + self.constants.launch_us, bounds, self.ctas_per_sm[rows], waves
-        )
+        return MoeTimes(joined + spread + self.constants.launch_us, bounds, self.ctas_per_sm[rows], waves)
 
 
 class _Launch:
@@ -176,7 +183,8 @@ class _Launch:
             * (1.0 + constants.group_cost * np.log2(self.side_by_side))
             * (1.0 + constants.drain_cost * (self.stages - 1.0) / self.iterations)
         )
-        return self._count_dram_bytes() / model.dram_bytes_per_us / self._find_piece_efficiency() * slowdown
+        peak_us = self._count_dram_bytes() / model.dram_bytes_per_us
+        return np.asarray(peak_us / self._find_piece_efficiency() * slowdown)
 
     def _find_piece_efficiency(self) -> Floats:
         constants, kind = self.model.constants, "gddr" if self.model.is_gddr else "hbm"
@@ -211,11 +219,11 @@ class _Launch:
             if tokens < _REUSED_L2_SHARE * l2_bytes
             else np.maximum(tokens, waves * distinct * depth_bytes)
         )
-        return read_weights + read_tokens + written
+        return np.asarray(read_weights + read_tokens + written)
 
     def time_l2(self) -> Floats:
         """Return the microseconds that the L2 needs for all tiles."""
-        return self.ctas * self.iterations * self.tile_bytes / self.model.l2_bytes_per_us
+        return np.asarray(self.ctas * self.iterations * self.tile_bytes / self.model.l2_bytes_per_us)
 
     def time_sms(self) -> Floats:
         """Return the microseconds of the SMs: whole waves, and the last one with fewer CTAs."""
@@ -225,7 +233,7 @@ class _Launch:
         per_wave = self.iterations * self._time_iteration(self.occupancy) + constants.cta_cycles
         residents = np.maximum(1.0, np.ceil(left / self.model.gpu.sm_count))
         last = self.iterations * self._time_iteration(residents) + constants.cta_cycles
-        return (full * per_wave + np.where(left > 0, last, 0.0)) / self.model.clock_mhz
+        return np.asarray((full * per_wave + np.where(left > 0, last, 0.0)) / self.model.clock_mhz)
 
     def _time_iteration(self, n_ctas: Floats) -> Floats:
         """Return the cycles in which so many CTAs of an SM each do one iteration."""
@@ -241,8 +249,7 @@ def count_row_blocks(shape: MoeShape, tile_rows: Floats) -> Floats:
         return np.full(len(tile_rows), float(shape.n_slots))
     least, n_larger = divmod(shape.n_slots, shape.experts)
     return np.asarray(
-        n_larger * np.ceil((least + 1) / tile_rows)
-        + (shape.experts - n_larger) * np.ceil(least / tile_rows)
+        n_larger * np.ceil((least + 1) / tile_rows) + (shape.experts - n_larger) * np.ceil(least / tile_rows)
     )
 
 

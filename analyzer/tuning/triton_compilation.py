@@ -66,9 +66,7 @@ def find_triton_version() -> str:
     return str(triton.__version__)
 
 
-def compile_codes(
-    codes: Sequence[Code], arch: int, dtype: str, jobs: int
-) -> Mapping[Code, CompiledCode]:
+def compile_codes(codes: Sequence[Code], arch: int, dtype: str, jobs: int) -> Mapping[Code, CompiledCode]:
     """Return what Triton makes of each code, from the cache where it was compiled before.
 
     Raises ToolError where Triton is not installed.

@@ -154,10 +154,10 @@ def test_decisions_are_timed_on_shapes_that_are_new() -> None:
             seen.append(tuple(shape))
             return None
 
-    ticks = iter([0.0, 2.0])
+    ticks = iter(number**2 for number in range(400))  # a decision takes 1, 5, 9, ... 797
     table = make_small_table([[4.0, 2.0, 2.0], [4.0, 2.0, 2.0]])
-    found = evaluate([Spy("default", (A,))], table, 0, clock=lambda: next(ticks))
-    assert found.scores[0].decision_us == pytest.approx(2e6 / 200)
+    found = evaluate([Spy("default", (A,))], table, 0, clock=lambda: float(next(ticks)))
+    assert found.scores[0].decision_us == pytest.approx(399e6)
     assert len(set(seen)) == len(seen)
 
 

@@ -57,6 +57,8 @@ class _Build:
         if not call.outputs or call.outputs[0] not in self.program.tensors:
             return
         rule = _OPERATORS.get(call.target)
+        if rule is not None and len(self.list_places(call)) < _FEWEST_OPERANDS.get(rule, 0):
+            rule = None  # a damaged file
         if rule is None:
             is_product = any(word in call.target for word in _PRODUCT_WORDS)
             (self.without_products if is_product else self.unknown)[call.target] += 1
@@ -273,6 +275,9 @@ def _add_product(
 
 def _bmm(build: _Build, call: ExportedCall) -> None:
     name, first = call.outputs[0], call.operands[-2]
+    if len(build.find_tensor(name).shape) < 2:
+        _stream("unknown")(build, call)
+        return
     build.add(
         name,
         NodeKind.BATCHED_PRODUCT,
@@ -317,6 +322,16 @@ def _cross_entropy(build: _Build, call: ExportedCall) -> None:
     build.add(name, NodeKind.CROSS_ENTROPY, build.list_places(call)[:1], build.find_tensor(name))
 
 
+_FEWEST_OPERANDS: dict[_Rule, int] = {
+    _view: 1,
+    _linear: 2,
+    _addmm: 3,
+    _matmul: 2,
+    _bmm: 2,
+    _attention: 3,
+    _embedding: 2,
+    _cross_entropy: 1,
+}
 _PRODUCT_WORDS = ("einsum", "conv", "lstm", "gru", "rnn", "grouped_mm", "fft", "linalg")
 
 

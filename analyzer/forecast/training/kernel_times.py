@@ -61,12 +61,39 @@ class KernelTime(Struct, frozen=True):
 
 def time_kernels(kernels: Iterable[Kernel], gpu: Gpu, model: OperatorModel) -> dict[Kernel, KernelTime]:
     """Return the time of each distinct kernel. Raises UsageError for an operator that no family serves."""
-    distinct = sorted(dict.fromkeys(kernels), key=_sort_key)
-    found: dict[Kernel, KernelTime] = {}
+    given = dict.fromkeys(kernels)
+    found: dict[Kernel, KernelTime] = {kernel: _NO_TIME for kernel in given if _is_empty(kernel)}
+    distinct = sorted((kernel for kernel in given if kernel not in found), key=_sort_key)
     for _, group in groupby(distinct, key=_sort_key):
         members = list(group)
         found.update(zip(members, _time_alike(members, gpu, model), strict=True))
     return found
+
+
+_NO_TIME = KernelTime(0.0, 0.0, 0.0, "nothing to compute")
+
+
+def _is_empty(kernel: Kernel) -> bool:
+    """Return whether a kernel has a dimension of no element, and so is not launched."""
+    match kernel:
+        case ProductKernel():
+            return not (kernel.m and kernel.n and kernel.k and kernel.batch)
+        case RowKernel():
+            return not (kernel.rows and kernel.columns)
+        case AttentionKernel():
+            sizes = (
+                kernel.batch,
+                kernel.heads,
+                kernel.kv_heads,
+                kernel.queries,
+                kernel.keys,
+                kernel.head_dim,
+            )
+            return not all(sizes)
+        case StreamKernel():
+            return kernel.read_bytes + kernel.written_bytes <= 0.0
+        case CollectiveKernel():
+            return kernel.message_bytes <= 0.0
 
 
 def _sort_key(kernel: Kernel) -> tuple[str, ...]:

@@ -58,4 +58,6 @@ def fused_moe(
         b_tile += BLOCK_SIZE_K
     written = tile_n * BLOCK_SIZE_N + tl.arange(0, BLOCK_SIZE_N)
     inside = is_slot[:, None] & (written[None, :] < n)
-    tl.store(c_ptr + slots[:, None] * c_stride + written[None, :], total.to(c_ptr.dtype.element_ty), mask=inside)
+    tl.store(
+        c_ptr + slots[:, None] * c_stride + written[None, :], total.to(c_ptr.dtype.element_ty), mask=inside
+    )

@@ -11,6 +11,7 @@ from analyzer.forecast.exported.aten_graph import make_tensor_graph
 from analyzer.forecast.training.forward_kernels import list_forward
 from analyzer.forecast.training.tensor_graph import NodeKind
 from analyzer.operators.names import DataType
+from analyzer.pipeline.iteration import forecast_exported
 from analyzer.text.errors import InputError
 
 ARCHIVE = ROOT / "docs" / "transformer.pt2"  # two layers of 16 columns, 8 x 256 tokens, 64 words
@@ -68,6 +69,19 @@ def test_unknown_operators_count_by_their_bytes_and_are_counted(tmp_path):
     strange = [place for place, node in enumerate(graph.nodes) if node.function == "unknown"]
     assert len(strange) == 6
     assert all(list_forward(graph, place)[0].read_bytes > 0 for place in strange)
+
+
+@pytest.mark.parametrize("target", ["bmm", "addmm", "cross_entropy_loss", "embedding", "softmax", "cat"])
+def test_operators_without_their_operands_count_as_unknown(tmp_path, target):
+    """A damaged file: neither an error nor a time that is no number."""
+
+    def damage(graph):
+        for node in graph["nodes"][2:6]:
+            node.update(target=f"torch.ops.aten.{target}.default", inputs=[])
+
+    path = _write(tmp_path / "model.pt2", damage)
+    report = forecast_exported(path, gpu="v100-pcie", is_training=True)
+    assert 0.0 < report.total_ms < 1e3
 
 
 def test_sizes_that_vary_are_those_of_the_example(tmp_path):
