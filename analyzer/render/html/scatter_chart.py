@@ -157,7 +157,8 @@ class _Scale:
 
     def place(self, value: float) -> float:
         """Return the pixel of a value; one beyond the axis stays at its end."""
-        share = (self._warp(max(value, _LEAST_VALUE) if self.is_log else value) - self.low) / (self.high - self.low)
+        warped = self._warp(max(value, _LEAST_VALUE) if self.is_log else value)
+        share = (warped - self.low) / (self.high - self.low)
         return self.start + min(1.0, max(0.0, share)) * (self.end - self.start)
 
     def make_ticks(self, axis: Axis) -> tuple[Tick, ...]:
