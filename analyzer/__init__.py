@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from analyzer.evaluation.validation import validate
     from analyzer.hardware.gpu_database import load_gpu
     from analyzer.ir.module import Kernel, Module
+    from analyzer.live.torch_module import from_torch
     from analyzer.live.triton_kernel import from_triton
     from analyzer.live.triton_watch import watch_triton
     from analyzer.pipeline import Launch, Options, Program, analyze, load
@@ -42,6 +43,7 @@ _MODULES_BY_NAME = {
     "whatif": "analyzer.pipeline.whatif",
     "diff": "analyzer.pipeline.diff",
     "predict": "analyzer.pipeline.operator_prediction",
+    "from_torch": "analyzer.live.torch_module",
     "forecast_model": "analyzer.pipeline.forecast",
     "from_triton": "analyzer.live.triton_kernel",
     "watch_triton": "analyzer.live.triton_watch",
@@ -72,6 +74,7 @@ __all__ = [
     "check",
     "diff",
     "forecast_model",
+    "from_torch",
     "from_triton",
     "load",
     "load_gpu",

@@ -34,6 +34,7 @@ _COMMANDS = (
     "predict",
     "forecast",
     "serving",
+    "iteration",
     "transfer",
     "calibrate",
     "learn",

@@ -1,7 +1,10 @@
 """Options that say how a model is served: GPU, parallelism, framework, data types."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from functools import wraps
+from itertools import islice, product
+from pathlib import Path
 from typing import Any
 
 import click
@@ -9,6 +12,7 @@ import click
 from analyzer.cli.completion import complete_gpus
 from analyzer.forecast.data_types import KV_TYPES, SERVING_TYPES
 from analyzer.forecast.deployment import Framework
+from analyzer.text.errors import UsageError
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 _NAMES = {
@@ -21,13 +25,64 @@ _NAMES = {
     "kv_dtype": "kv_dtype",
     "gemm_tflops": "gemm_tflops",
     "memory_fraction": "memory_fraction",
+    "nvlink_bridge": "has_bridge",
 }
-_OPTIONS: tuple[Decorator, ...] = (
+_INTEGER = re.compile(r"-?[0-9]{1,9}")
+_MAX_LAYOUTS = 512  # more are refused, see `pipeline.forecast_comparison`
+
+
+class IntegerList(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
+    """Whole numbers, set apart by commas: `1,2,4`."""
+
+    name = "N,..."
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Return the numbers. Raises UsageError for a text that is none."""
+        if isinstance(value, tuple):
+            return value
+        parts = str(value).split(",")
+        if len(parts) > _MAX_LAYOUTS or not all(_INTEGER.fullmatch(part.strip()) for part in parts):
+            option = param.opts[0] if param else "option"
+            raise UsageError(
+                f"{option} {str(value)[:40]}: no number", hint=f"give one or some: {option} 1,2,4"
+            )
+        return tuple(int(part) for part in parts)
+
+
+_ONE_LAYOUT: tuple[Decorator, ...] = (
     click.option(
         "--gpu", "-g", required=True, shell_complete=complete_gpus, help="GPU, by name or TOML file."
     ),
     click.option("--tp", default=1, show_default=True, help="GPUs that divide each layer."),
     click.option("--pp", default=1, show_default=True, help="Stages of layers, one after the other."),
+)
+_MANY_LAYOUTS: tuple[Decorator, ...] = (
+    click.option(
+        "--gpu",
+        "-g",
+        multiple=True,
+        required=True,
+        shell_complete=complete_gpus,
+        help="GPU, by name or TOML file; several are compared.",
+    ),
+    click.option(
+        "--tp",
+        default="1",
+        type=IntegerList(),
+        show_default=True,
+        help="GPUs that divide each layer; a list as 1,2,4 is compared.",
+    ),
+    click.option(
+        "--pp",
+        default="1",
+        type=IntegerList(),
+        show_default=True,
+        help="Stages of layers, one after the other; or a list.",
+    ),
+)
+_OPTIONS: tuple[Decorator, ...] = (
     click.option(
         "--ep", default=1, show_default=True, help="Of --tp, GPUs that divide experts by whole ones."
     ),
@@ -57,6 +112,9 @@ _OPTIONS: tuple[Decorator, ...] = (
         show_default=True,
         help="Of the GPU's memory, what weights and KV cache may fill.",
     ),
+    click.option(
+        "--nvlink-bridge", is_flag=True, help="NVLink bridges join pairs of cards, as on some A40 and A6000."
+    ),
 )
 
 
@@ -70,7 +128,35 @@ def deployment_options(function: Callable[..., Any]) -> Callable[..., Any]:
         given = {field: values.pop(name) for name, field in _NAMES.items()}
         return function(ForecastOptions(**given), **values)
 
-    decorated: Callable[..., Any] = wrapper
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    return decorated
+    return _add_options(wrapper, (*_ONE_LAYOUT, *_OPTIONS))
+
+
+def layout_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options to a command, which gets a tuple of `ForecastOptions`: each GPU in each layout."""
+
+    @wraps(function)
+    def wrapper(**values: Any) -> Any:
+        from analyzer.pipeline.forecast import ForecastOptions
+
+        given = {field: values.pop(name) for name, field in _NAMES.items()}
+        given["gpu"] = [name for text in given["gpu"] for name in _split_names(text)]
+        axes = [dict.fromkeys(given.pop(name)) for name in ("gpu", "tensor_parallel", "pipeline_parallel")]
+        layouts = tuple(
+            ForecastOptions(gpu=gpu, tensor_parallel=tensor, pipeline_parallel=stages, **given)
+            for gpu, tensor, stages in islice(product(*axes), _MAX_LAYOUTS + 1)
+        )
+        return function(layouts, **values)
+
+    return _add_options(wrapper, (*_MANY_LAYOUTS, *_OPTIONS))
+
+
+def _split_names(text: str) -> list[str]:
+    """Return `h100` and `l40s` of `h100,l40s`, which is taken apart unless a file has that name."""
+    names = [text] if Path(text).is_file() else text.split(",")
+    return [name.strip() for name in names]
+
+
+def _add_options(command: Callable[..., Any], options: Sequence[Decorator]) -> Callable[..., Any]:
+    for option in reversed(options):
+        command = option(command)
+    return command

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.cli.deployment_options import deployment_options
+from analyzer.cli.deployment_options import layout_options
 from analyzer.cli.examples import make_examples
+from analyzer.cli.exit_codes import ExitCode
+from analyzer.cli.forecast_layouts import ComparisonChoice, compare, comparison_options
 from analyzer.cli.output import check_outputs, output_options, write_report
 from analyzer.cli.progress import show_progress
 from analyzer.render.text_options import TextOptions
@@ -22,8 +24,8 @@ _NO_REQUESTS_HINT = "name a table with --requests, or give --batch, --input-toke
 @click.command(
     epilog=make_examples(
         "warplens forecast docs/llama-3.1-8b.json --requests docs/requests.csv --gpu h100",
-        "warplens forecast docs/llama-3.1-8b.json --batch 32 --input-tokens 1024 --output-tokens 128 "
-        "--gpu l40s --tp 2 --framework vllm --format json",
+        "warplens forecast docs/llama-3.1-8b.json --batch 32 --input-tokens 1024 --output-tokens 128 \\",
+        "    --gpu h100,l40s --tp 1,2,4 --price h100=2.5 --price l40s=1.1 --max-tpot-ms 20",
     )
 )
 @click.argument("model", required=False, type=click.Path(path_type=Path), metavar="[MODEL.json]")
@@ -37,11 +39,13 @@ _NO_REQUESTS_HINT = "name a table with --requests, or give --batch, --input-toke
 @click.option("--input-tokens", type=int, metavar="N", help="Tokens of each prompt.")
 @click.option("--output-tokens", type=int, metavar="N", help="Tokens generated for each.")
 @click.option("--explain", is_flag=True, help="All calls of the prefill and of a decode step; whole sources.")
-@deployment_options
+@layout_options
+@comparison_options
 @output_options("forecast")
 def forecast(
-    deployment: "ForecastOptions",
+    layouts: "tuple[ForecastOptions, ...]",
     *,
+    comparison: ComparisonChoice,
     model: Path | None,
     config: Path | None,
     requests: Path | None,
@@ -51,22 +55,29 @@ def forecast(
     explain: bool,
     output_format: str,
     output: Path | None,
-) -> None:
+) -> ExitCode:
     """Forecast the time of a language model on GPUs that need not be at hand.
 
     MODEL.json is the config.json that Hugging Face keeps beside the weights, or its folder. The requests are
     prefilled in one pass and then decoded together, as a serving framework runs one batch.
+    Several GPUs or layouts are compared: times, costs, and the cheapest that meets the targets.
     """
     from analyzer.pipeline.forecast import forecast_model
 
     path = _choose_config(model, config)
-    check_outputs([each for each in (path, requests) if each is not None], output)
+    inputs = (path, requests, comparison.price_table)
+    check_outputs([each for each in inputs if each is not None], output, comparison.page)
     trace = _choose_requests(requests, batch, input_tokens, output_tokens)
+    if len(layouts) > 1 or comparison.is_asked:
+        if explain:
+            raise UsageError("--explain explains one layout", hint="forecast it alone, without a comparison")
+        return compare(path, trace, layouts, comparison, output_format, output)
     with show_progress("timing steps") as progress:
         report = forecast_model(
-            path, trace, deployment, lists_operators=output_format == "json", progress=progress
+            path, trace, layouts[0], lists_operators=output_format == "json", progress=progress
         )
     write_report(report, output_format, output, TextOptions(explain=explain))
+    return ExitCode.CLEAN
 
 
 def _choose_config(model: Path | None, config: Path | None) -> Path:

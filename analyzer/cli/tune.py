@@ -7,7 +7,7 @@ import click
 from analyzer.cli.examples import make_examples
 
 # Each is the command of that name in `analyzer/cli/tune_NAME.py`.
-_SUBCOMMANDS = ("plan", "fit", "choose", "rank")
+_SUBCOMMANDS = ("plan", "profile", "fit", "choose", "evaluate", "rank", "export", "import")
 
 
 class _LazyTuneGroup(click.Group):
@@ -20,14 +20,16 @@ class _LazyTuneGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a subcommand, None for an unknown name; all are loaded then, so that click suggests one."""
         for name in (cmd_name,) if cmd_name in _SUBCOMMANDS else _SUBCOMMANDS:
-            self.commands[name] = getattr(import_module(f"analyzer.cli.tune_{name}"), name)
+            attribute = "import_file" if name == "import" else name  # a keyword
+            self.commands[name] = getattr(import_module(f"analyzer.cli.tune_{name}"), attribute)
         return self.commands.get(cmd_name)
 
 
 @click.group(
     cls=_LazyTuneGroup,
     epilog=make_examples(
-        "warplens tune plan --kernel gemm --gpu h100 --waves 2 -o plan.csv",
+        "warplens tune fit traces/h100/gemm_profile.csv -o gemm.npz",
+        "warplens tune choose traces/h100/gemm_wavetune.npz --m 512 --n 4096 --k 4096",
     ),
 )
 def tune() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from analyzer.cli.completion import complete_files
+from analyzer.cli.examples import make_examples
 from analyzer.cli.output import write_text
 from analyzer.text.errors import InputError, UsageError
 
@@ -26,7 +27,12 @@ def _size_options(command: click.decorators.FC) -> click.decorators.FC:
     return command
 
 
-@click.command()
+@click.command(
+    epilog=make_examples(
+        "warplens tune choose traces/h100/gemm_wavetune.npz --m 512 --n 4096 --k 4096",
+        "warplens tune choose traces/h100/gemm_wavetune.npz --m 1000 --n 4096 --k 4096 --format json",
+    )
+)
 @click.argument(
     "artifact", metavar="ARTIFACT", type=click.Path(path_type=Path), shell_complete=complete_files
 )

@@ -6,15 +6,21 @@ from typing import TYPE_CHECKING
 import click
 
 from analyzer.cli.completion import complete_files
+from analyzer.cli.examples import make_examples
 from analyzer.cli.output import check_outputs, print_line
-from analyzer.text.errors import UsageError
+from analyzer.cli.tune_inputs import select_part
 
 if TYPE_CHECKING:
     from analyzer.tuning.samples import Samples
     from analyzer.tuning.wave_model import WaveTables
 
 
-@click.command()
+@click.command(
+    epilog=make_examples(
+        "warplens tune fit traces/h100/gemm_profile.csv -o gemm.npz",
+        "warplens tune fit traces/h100/gemm_profile.csv --waves 6 --last-waves 4 -o few-waves.npz",
+    )
+)
 @click.argument(
     "profile", metavar="PROFILE.csv", type=click.Path(path_type=Path), shell_complete=complete_files
 )
@@ -41,7 +47,11 @@ if TYPE_CHECKING:
     show_default=True,
     help="The model, or what remains of it: one line for all waves, or steps.",
 )
-@click.option("--relative", is_flag=True, help="Least squares of relative errors.")
+@click.option(
+    "--squares",
+    type=click.Choice(["relative", "absolute"]),
+    help="Errors whose squares are least; default: relative, of a variant absolute.",
+)
 def fit(
     profile: Path,
     *,
@@ -52,7 +62,7 @@ def fit(
     waves: int,
     last_waves: int,
     variant: str,
-    relative: bool,
+    squares: str | None,
 ) -> None:
     """Fit WaveTune's model to measured launches and write the tables to choose from.
 
@@ -66,26 +76,19 @@ def fit(
     from analyzer.tuning.wave_model import fit as fit_model
 
     check_outputs([profile], output)
-    samples = _select_part(profile, read_samples(profile), kernel_name, gpu)
+    samples = select_part(profile, read_samples(profile), kernel_name, gpu)
     n_sms = sms or load_gpu(samples.gpu).sm_count
     options = FitOptions(
-        variant=FitVariant(variant), max_wave=waves, extrapolation_waves=last_waves, is_relative=relative
+        variant=FitVariant(variant),
+        max_wave=waves,
+        extrapolation_waves=last_waves,
+        is_relative=None if squares is None else squares == "relative",
     )
     tables = fit_model(samples, n_sms, options)
     size = save_artifact(tables.pack(), output)
     print_line(f"{output}: {samples.space.name} on {samples.gpu}, {size:,} bytes")
     for line in _describe_fit(tables, samples):
         print_line(f"  {line}")
-
-
-def _select_part(path: Path, parts: "list[Samples]", kernel: str, gpu: str) -> "Samples":
-    """Return the one part of a profile that is asked for. Raises UsageError for none or several."""
-    found = [p for p in parts if kernel in ("", p.space.name) and gpu in ("", p.gpu)]
-    if len(found) == 1:
-        return found[0]
-    listed = ", ".join(f"{p.space.name} on {p.gpu}" for p in (found or parts))
-    problem = "has several profiles" if found else "has no such profile"
-    raise UsageError(f"{path} {problem}: {listed}", hint="name one with --kernel and --gpu")
 
 
 def _describe_fit(tables: "WaveTables", samples: "Samples") -> list[str]:
@@ -103,7 +106,7 @@ def _describe_fit(tables: "WaveTables", samples: "Samples") -> list[str]:
     if fewer or none:
         lines.insert(
             2,
-            f"{fewer} buckets have samples for fewer terms and {none} none: "
+            f"{fewer} buckets have samples for fewer terms and {none} for none: "
             "the rest is the macro configuration's over all waves",
         )
     return lines

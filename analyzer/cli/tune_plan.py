@@ -12,7 +12,7 @@ from analyzer.text.errors import UsageError
 
 @click.command(
     epilog=make_examples(
-        "warplens tune plan --kernel gemm --gpu h100 --waves 2 --set BLOCK_SIZE_M=64,128 -o plan.csv",
+        "warplens tune plan --kernel gemm --gpu h100 --waves 2 --set BLOCK_SIZE_M=64,128 -o gemm.csv",
         "warplens tune plan --kernel flash_attention --gpu h100 --waves 3 --heads 32 -o plan.csv",
     )
 )

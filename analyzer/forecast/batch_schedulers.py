@@ -23,8 +23,7 @@ first come first served in both.
 
 Not modelled: prefix caching between requests (no two share a prompt), speculative decoding, batches padded
 to the sizes of captured CUDA graphs, priorities, LoRA, SGLang's mixed chunks and its overlap of scheduling
-with the step before, vLLM's asynchronous scheduling, batches that overlap in a pipeline of several stages,
-prefill and decode on different machines.
+with the step before, vLLM's asynchronous scheduling, prefill and decode on different machines.
 """
 
 from typing import Protocol
@@ -128,6 +127,7 @@ class SglangScheduler:
     def __init__(self) -> None:
         self._is_full = False
         self._output_ratio = _FIRST_OUTPUT_RATIO
+        self._keeps_ratio = False  # in the step that a retraction made room for
 
     def plan_step(self, state: EngineState) -> StepPlan:
         """Return the next step; see the module."""
@@ -139,7 +139,8 @@ class SglangScheduler:
         prefills = self._admit(state)
         if prefills:
             return StepPlan(prefills)
-        return StepPlan(decodes=True, is_steady=not self._retract(state))
+        self._keeps_ratio = self._retract(state)
+        return StepPlan(decodes=True, is_steady=not self._keeps_ratio)
 
     def _admit(self, state: EngineState) -> tuple[PrefillChunk, ...]:
         """Return the chunks of the next prefill step."""
@@ -208,6 +209,8 @@ class SglangScheduler:
 
     def count_decode_steps(self, steps: int) -> None:
         """Lower the ratio of output that is reckoned with."""
+        if self._keeps_ratio:
+            return
         decay = (_FIRST_OUTPUT_RATIO - _LEAST_OUTPUT_RATIO) / _RATIO_DECAY_STEPS
         self._output_ratio = max(self._output_ratio - steps * decay, _LEAST_OUTPUT_RATIO)
 

@@ -111,7 +111,8 @@ def find_group_link(
     transfer = (figures or load_serving_figures()).transfer
     hardware = read_operator_hardware(gpu)
     has_nvlink = hardware.nvlink_gbps > 0.0
-    scale = transfer.later_latency_scale.value if hardware.major >= _LATER_MAJOR else 1.0
+    is_later = hardware.architecture.startswith("sm_") and hardware.major >= _LATER_MAJOR
+    scale = transfer.later_latency_scale.value if is_later else 1.0
     return GroupLink(
         hardware=hardware,
         framework=framework,

@@ -19,6 +19,7 @@ from analyzer.forecast.engine_state import EngineLimits
 from analyzer.forecast.memory_fit import check_memory, compute_memory, find_gpu_bytes
 from analyzer.forecast.model_config import ModelConfig
 from analyzer.forecast.parallel_layout import check_layout, find_most_gpus, list_tensor_parallel_sizes
+from analyzer.forecast.pipelined_serving import share_limits
 from analyzer.forecast.request_trace import Request
 from analyzer.forecast.serving_load import ServingLoad
 from analyzer.operators.names import DataType
@@ -27,6 +28,7 @@ from analyzer.text.errors import UsageError
 _VLLM_LARGE_GIB = 70
 _SGLANG_CHUNKS = ((35, 2_048), (60, 4_096), (160, 8_192))  # below so many GiB
 _SGLANG_LARGEST_CHUNK = 16_384
+_SMALLER_CHUNKS = (8_192, 2_048, 512)  # that an error suggests, whose activations leave more for the KV cache
 _GIB = 1 << 30
 
 
@@ -72,14 +74,20 @@ def find_limits(
     longest = int((load.prompt_tokens + load.output_tokens).argmax())
     prompt, output = int(load.prompt_tokens[longest]), int(load.output_tokens[longest])
     needed = make_scheduler(deployment.framework).count_needed_tokens(limits, prompt, output)
-    capacity = limits.n_blocks * limits.block_tokens
+    own = share_limits(limits, deployment.pipeline_parallel)
+    capacity = own.n_blocks * own.block_tokens
     if needed > capacity:
         raise UsageError(
             f"a request of {prompt:,} prompt and {output:,} output tokens can never run: it needs {needed:,} "
-            f"tokens of KV cache, and {capacity:,} fit",
+            f"tokens of KV cache, and {capacity:,} fit{_name_share(deployment)}",
             hint=_describe_remedies(config, deployment, given, needed),
         )
     return limits
+
+
+def _name_share(deployment: Deployment) -> str:
+    stages = deployment.pipeline_parallel
+    return f" for each of the {stages} batches that --pp keeps in flight" if stages > 1 else ""
 
 
 def _compute_capacity(config: ModelConfig, deployment: Deployment, given: GivenLimits, batch: int) -> int:
@@ -113,8 +121,14 @@ def _check_step(limits: EngineLimits, framework: Framework) -> None:
 def _describe_remedies(config: ModelConfig, deployment: Deployment, given: GivenLimits, needed: int) -> str:
     """Return what would hold so many tokens, as clauses."""
     if given.kv_capacity_tokens is not None:
-        return f"give --kv-tokens {needed:,} or more"
+        return f"give --kv-tokens {needed * deployment.pipeline_parallel:,} or more"
     remedies = []
+    chunk = choose_limits(deployment, given, 1).chunk_tokens
+    for size in _SMALLER_CHUNKS:
+        smaller = GivenLimits(chunk_tokens=size, max_running=size)
+        if size < chunk and _holds(config, deployment, smaller, needed):
+            remedies.append(f"it fits with --chunk {size}")
+            break
     sizes = list_tensor_parallel_sizes(
         config, find_most_gpus(deployment.gpu.key) // deployment.pipeline_parallel
     )
@@ -135,4 +149,4 @@ def _holds(config: ModelConfig, deployment: Deployment, given: GivenLimits, need
         check_layout(config, deployment)
     except UsageError:
         return False
-    return _compute_capacity(config, deployment, given, 1) >= needed
+    return _compute_capacity(config, deployment, given, 1) >= needed * deployment.pipeline_parallel

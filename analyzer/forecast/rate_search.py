@@ -39,8 +39,9 @@ from analyzer.forecast.serving_statistics import (
 RELATIVE_TOLERANCE = 1 / 128
 _BATCHES = 8  # as many requests as run at once, so many times
 _MAX_SATURATING_REQUESTS = 40_000
-_PERIODS = 4  # of a repeated load: one for each quarter that `compute_growth` looks at
-_MAX_REPEATED_REQUESTS = 12_000
+_QUARTERS = 4  # of a run: what `compute_growth` compares
+_FILLS = 16  # as many requests as run at once, so many times, in a repeated load
+_MAX_REPEATED_REQUESTS = 20_000
 _GROWTH_TOLERANCE = 0.02  # of the arrivals
 Simulate = Callable[[ServingLoad], ServingRun]
 
@@ -52,7 +53,7 @@ class RateSearch:
         """Take a load whose arrivals have a rate, and what simulates one."""
         self._load, self._simulate = load, simulate
         self._runs: dict[float, ServingRun] = {}
-        self.saturated_rate = find_saturated_rate(load, simulate)
+        self.saturated_rate, self._most_running = find_saturated_rate(load, simulate)
 
     @property
     def runs(self) -> dict[float, ServingRun]:
@@ -68,10 +69,11 @@ class RateSearch:
     def find_sustainable_rate(self) -> float:
         """Return the highest rate at which the backlog does not grow, at most the saturated throughput.
 
-        The load is repeated four times where it is not large, so that each quarter of a run has the same
-        arrivals: then chance cannot make a backlog look as if it grew.
+        The load is repeated, so that each quarter of a run has the same arrivals (then chance cannot make a
+        backlog look as if it grew) and the first half is enough to fill the batch. Large loads are as they
+        are.
         """
-        times = _PERIODS if _PERIODS * self._load.n_requests <= _MAX_REPEATED_REQUESTS else 1
+        times = self._count_periods()
         step, rate_per_s = self.saturated_rate * RELATIVE_TOLERANCE, self._load.rate_per_s
         periods = repeat_load(self._load, times)
 
@@ -82,6 +84,12 @@ class RateSearch:
         if is_sustained(self.saturated_rate):
             return self.saturated_rate
         return self._bisect(is_sustained, round(1 / RELATIVE_TOLERANCE)) * step
+
+    def _count_periods(self) -> int:
+        """Return how often the load is repeated: a multiple of four, or once if it is large."""
+        most = _MAX_REPEATED_REQUESTS // self._load.n_requests // _QUARTERS * _QUARTERS
+        wanted = -(-_FILLS * self._most_running // (_QUARTERS * self._load.n_requests)) * _QUARTERS
+        return max(1, min(most, wanted))
 
     def find_goodput(self, target: LatencyTarget, share: float) -> float:
         """Return the highest rate at which a share of the requests meets the objective; 0 if none does.
@@ -109,16 +117,14 @@ class RateSearch:
         return low
 
 
-def find_saturated_rate(load: ServingLoad, simulate: Simulate) -> float:
-    """Return the requests per second that an engine completes while others of the same kind wait."""
-    once = simulate(_repeat_at_once(load, 1))
-    running = int(once.history.running.max())
+def find_saturated_rate(load: ServingLoad, simulate: Simulate) -> tuple[float, int]:
+    """Return the requests per second that an engine completes while others wait, and how many run at once."""
+    running = int(simulate(_repeat_at_once(load, 1)).history.running.max())
     wanted = -(-_BATCHES * running // load.n_requests)
     times = max(1, min(wanted, _MAX_SATURATING_REQUESTS // (2 * load.n_requests)))
-    single, double = (
-        compute_duration_s(simulate(_repeat_at_once(load, count))) for count in (times, 2 * times)
-    )
-    return times * load.n_requests / (double - single)
+    single, double = (simulate(_repeat_at_once(load, count)) for count in (times, 2 * times))
+    rate = times * load.n_requests / (compute_duration_s(double) - compute_duration_s(single))
+    return rate, int(double.history.running.max())
 
 
 def _repeat_at_once(load: ServingLoad, times: int) -> ServingLoad:

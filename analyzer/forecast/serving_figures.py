@@ -53,6 +53,7 @@ class ProductFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Products."""
 
     row_padding: HardwareParameter  # rows are computed in multiples of it
+    scaled_row_padding: HardwareParameter  # likewise, where weights have a scale per block
 
 
 class AttentionFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,6 +63,7 @@ class AttentionFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     decode_share_fa3: HardwareParameter
     padded_rows_fa3: HardwareParameter
     padded_rows: HardwareParameter
+    latent_us: HardwareParameter  # floor of a layer of MLA in decoding beyond that of other attention
 
 
 class MoeFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -119,6 +121,7 @@ class SpreadFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     pcie: HardwareParameter
     floors: HardwareParameter
     host: HardwareParameter
+    other_host: HardwareParameter  # of a framework of which no run taught
     untaught: HardwareParameter  # factor on all of them
 
 

@@ -4,7 +4,7 @@ The figures are in `hwdb/serving.toml` with basis and source, or in the GPU's ow
 most important one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -14,6 +14,7 @@ from analyzer.forecast.collective_times import GroupLink, find_group_link
 from analyzer.forecast.deployment import Deployment, Framework
 from analyzer.forecast.serving_figures import (
     ArchitectureFigures,
+    HostFigures,
     MemoryFigures,
     ServingFigures,
     load_serving_figures,
@@ -28,6 +29,8 @@ from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.schema import HardwareParameter
 from analyzer.ir.scheduling import Basis
 from analyzer.operators.names import DataType
+
+_TAUGHT_FRAMEWORK = Framework.SGLANG  # the one whose runs the figures of the host were fitted on
 
 
 class RateFigure(Struct, frozen=True):
@@ -74,12 +77,14 @@ class ServingRates(Struct, frozen=True):
     sharpness: float
     product_floor_us: float
     product_row_padding: float
+    scaled_row_padding: float
     prefill_attention_share: float  # of the rate of products
     exponentials_per_us: float  # of attention in prefills
     decode_attention_share_fa3: float
     padded_rows_fa3: float
     padded_rows: float
     attention_floor_us: float
+    latent_attention_us: float
     attention_tile_us: float  # of a request and KV head, all SMs at work
     moe_tensor_share: float
     moe_weight_share: float
@@ -135,7 +140,7 @@ def compute_rates(
     )
     small = architecture.small_kernel_us
     bandwidth = gpu.file.memory.bandwidth_gbps
-    attention, product, moe, host = table.attention, table.product, table.moe, table.host
+    attention, product, moe, host = table.attention, table.product, table.moe, _find_host(framework, table)
     link = find_group_link(gpu, framework, has_bridge=has_bridge, figures=table)
     return ServingRates(
         gpu=gpu.key,
@@ -152,12 +157,14 @@ def compute_rates(
         sharpness=architecture.sharpness.value,
         product_floor_us=architecture.product_us.value,
         product_row_padding=product.row_padding.value,
+        scaled_row_padding=product.scaled_row_padding.value,
         prefill_attention_share=attention.tensor_share.value,
         exponentials_per_us=architecture.exponentials.value * gpu.sm_count * gpu.file.clock.boost_mhz.value,
         decode_attention_share_fa3=attention.decode_share_fa3.value,
         padded_rows_fa3=attention.padded_rows_fa3.value,
         padded_rows=attention.padded_rows.value,
         attention_floor_us=architecture.attention_us.value,
+        latent_attention_us=attention.latent_us.value,
         attention_tile_us=architecture.tile_us.value / gpu.sm_count,
         moe_tensor_share=moe.tensor_share.value,
         moe_weight_share=moe.weight_share.value,
@@ -170,7 +177,7 @@ def compute_rates(
         launch_us=host.launch_us.value,
         link=link,
         tensor_basis=tensor.basis,
-        spreads=_find_spreads(tensor.basis, memory, architecture, link.is_linked(2), table),
+        spreads=_find_spreads(framework, tensor.basis, memory, architecture, link.is_linked(2), table),
         figures=_list_figures(
             (
                 ("sustained rate of 16-bit products", "TF", tensor),
@@ -181,12 +188,26 @@ def compute_rates(
                 ("floor of a small kernel", "us", small),
                 ("framework's time per decode step", "us", host.decode_us),
                 ("framework's time per prefill", "us", host.prefill_us),
-            )
+            ),
+            {**gpu.file.sources, **table.sources},
         ),
     )
 
 
+def _find_host(framework: Framework, table: ServingFigures) -> HostFigures:
+    """Return the framework's own times; those of one of which no run taught are assumed to be SGLang's."""
+    host = table.host
+    if framework is _TAUGHT_FRAMEWORK:
+        return host
+    assumed = {
+        name: msgspec.structs.replace(getattr(host, name), basis=Basis.ASSUMED)
+        for name in host.__struct_fields__
+    }
+    return HostFigures(**assumed)
+
+
 def _find_spreads(
+    framework: Framework,
     tensor: Basis,
     memory: MemoryFigures,
     architecture: ArchitectureFigures,
@@ -208,13 +229,16 @@ def _find_spreads(
         experts=spread.experts.value,
         transfer=(spread.nvlink if has_nvlink else spread.pcie).value,
         floors=factor * spread.floors.value,
-        host=spread.host.value,
+        host=(spread.host if framework is _TAUGHT_FRAMEWORK else spread.other_host).value,
     )
 
 
-def _list_figures(figures: Iterable[tuple[str, str, HardwareParameter]]) -> tuple[RateFigure, ...]:
+def _list_figures(
+    figures: Iterable[tuple[str, str, HardwareParameter]], sources: Mapping[str, str]
+) -> tuple[RateFigure, ...]:
     return tuple(
-        RateFigure(name, figure.value, unit, figure.basis, figure.source) for name, unit, figure in figures
+        RateFigure(name, figure.value, unit, figure.basis, sources.get(figure.source, figure.source))
+        for name, unit, figure in figures
     )
 
 

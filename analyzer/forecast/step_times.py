@@ -41,6 +41,8 @@ _ROWS_OF_STEP = 16  # products of more rows take other kernels, which stream a l
 # Scales beside narrow weights, bytes per element.
 _SCALE_BYTES = {DataType.FP8_BLOCK: 4.0 / 128**2, DataType.NVFP4: 1.0 / 16, DataType.INT4_WEIGHTS: 2.0 / 128}
 _ROW_BYTES = 2.0  # of an activation
+# Types whose activations a kernel of its own makes of 16 bits.
+_ROUNDED_TYPES = frozenset({DataType.FP8, DataType.FP8_BLOCK, DataType.INT8, DataType.NVFP4})
 _KEPT_CALLS = 1 << 14
 _KEPT_TIMERS = 64
 _INTERVAL_SIGMAS = 1.2816  # 80 % of a normal distribution lie within
@@ -221,14 +223,19 @@ def time_call(call: OperatorCall, rates: ServingRates) -> CallTime:
 
 
 def time_product(m: int, n: int, k: int, dtype: DataType, rates: ServingRates) -> CallTime:
-    """Return the time of a product [m, k] by weights [k, n]."""
-    padded = _round_up(m, rates.product_row_padding)
+    """Return the time of a product [m, k] by weights [k, n], with the rounding of narrow activations."""
+    is_scaled = dtype is DataType.FP8_BLOCK
+    padded = _round_up(m, rates.scaled_row_padding if is_scaled else rates.product_row_padding)
     tensor_us = 2.0 * padded * n * k / (select_tflops(rates, dtype) * _FLOPS_PER_US)
     step = rates.row_step if m > _ROWS_OF_STEP else 1.0
     weights = n * k * _weight_bytes(dtype) * step
     others = m * k * dtype.activation_bytes + m * n * dtype.output_bytes
     byte_us = (weights + others) / (rates.weight_share * rates.bandwidth_gbps * _BYTES_PER_US)
-    return _join(tensor_us, byte_us, rates.sharpness, rates.product_floor_us)
+    joined = _join(tensor_us, byte_us, rates.sharpness, rates.product_floor_us)
+    if dtype not in _ROUNDED_TYPES:
+        return joined
+    rounding = _time_rows(m * k * (_ROW_BYTES + dtype.activation_bytes), rates)
+    return joined._replace(rows=rounding.rows, floors=joined.floors + rounding.floors)
 
 
 def _join(tensor_us: float, byte_us: float, sharpness: float, floor_us: float) -> CallTime:
@@ -271,7 +278,8 @@ def _time_attention(call: AttentionCall, rates: ServingRates) -> CallTime:
         tensor_us = flops / (rates.prefill_attention_share * rates.tensor_tflops * _FLOPS_PER_US)
         tensor_us += call.heads * pairs / rates.exponentials_per_us
     cache_us = _time_decode_attention(call, decoding, streamed, rates) if streamed else 0.0
-    return CallTime(tensor=tensor_us, cache=cache_us, floors=rates.attention_floor_us)
+    floor_us = rates.attention_floor_us + (rates.latent_attention_us if _is_latent(call) else 0.0)
+    return CallTime(tensor=tensor_us, cache=cache_us, floors=floor_us)
 
 
 def _count_work(call: AttentionCall) -> tuple[float, int, int]:
@@ -305,6 +313,10 @@ def _is_fa3(call: AttentionCall) -> bool:
     return call.implementation.startswith("fa3")
 
 
+def _is_latent(call: AttentionCall) -> bool:
+    return call.implementation.startswith("mla")
+
+
 def _time_decode_attention(call: AttentionCall, requests: int, keys: int, rates: ServingRates) -> float:
     """Return the time to stream the cache of all decoding requests, or to multiply it by padded query rows.
 
@@ -312,7 +324,7 @@ def _time_decode_attention(call: AttentionCall, requests: int, keys: int, rates:
     FlashAttention-3 has tiles of 128 rows: on a GPU with a low tensor rate, H20, that is what limits.
     """
     value_dim = call.value_dim or call.head_dim
-    is_latent = call.implementation.startswith("mla")
+    is_latent = _is_latent(call)
     # of MLA the values are part of the keys, and all heads share them
     row = call.head_dim if is_latent else call.kv_heads * (call.head_dim + value_dim)
     stream = rates.cache_share * rates.bandwidth_gbps * _BYTES_PER_US

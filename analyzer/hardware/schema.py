@@ -304,6 +304,7 @@ class PeakThroughput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     fp64_tflops: HardwareParameter | None = None
     fp64_tensor_tflops: HardwareParameter | None = None
     fp32_tflops: HardwareParameter | None = None
+    fp32_matrix_tflops: HardwareParameter | None = None  # of FP32 inputs, where matrix units take them (AMD)
     fp16_tflops: HardwareParameter | None = None
     tf32_tensor_tflops: HardwareParameter | None = None
     fp16_tensor_tflops: HardwareParameter | None = None

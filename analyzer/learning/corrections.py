@@ -209,15 +209,27 @@ def stack_rows(
 
 
 def fit_known(rows: TeachingRows, options: LearningOptions) -> Correction:
-    """Return the correction for GPUs whose rows teach: it sees hardware figures, each row counts the same."""
+    """Return the correction for GPUs whose rows teach: it sees hardware figures.
+
+    Each row counts the same, or each shape on each GPU (`options.weighs_shapes_alike`).
+    """
     inputs = np.hstack([rows.features, rows.hardware])
-    weights = np.ones(len(rows))
+    weights = _weigh_shapes(rows) if options.weighs_shapes_alike else np.ones(len(rows))
     return Correction(
         _fit_trees(inputs, rows.log_ratio, weights, options, options.n_trees, options.tree_depth),
         _fit_mlp(inputs, rows.log_ratio, weights, options, options.weight_decay),
         share=1.0,
         sees_hardware=True,
     )
+
+
+def _weigh_shapes(rows: TeachingRows) -> Column:
+    """Return weights with which the rows of one shape on one GPU sum to the same as any other's; mean 1."""
+    pairs = np.stack([rows.gpu, rows.shape_keys], axis=1)
+    _, places, counts = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
+    weights = 1.0 / counts[places.ravel()]
+    scaled: Column = weights / weights.mean()
+    return scaled
 
 
 def fit_transfer(rows: TeachingRows, options: LearningOptions) -> tuple[Correction, ...]:

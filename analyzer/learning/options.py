@@ -24,6 +24,8 @@ class LearningOptions(Struct, frozen=True):
     transfer_weight_decay: float = 1e-1  # of the correction for GPUs that taught nothing
     transfer_trees: int = 120
     transfer_depth: int = 4
+    # known GPUs: whether all rows of a shape key on a GPU count as one, where some shapes have many more rows
+    weighs_shapes_alike: bool = False
     n_folds: int = 4  # of shape keys, for the interval of known GPUs
     # what is left out as a whole to choose and judge the correction for GPUs that taught nothing
     leaves_out: Literal["gpu", "architecture"] = "gpu"

@@ -31,6 +31,8 @@ class ReferenceTerms(Struct, frozen=True):
     total_us: Column
     flops: Column
     dram_bytes: Column  # that have to move at least once
+    # Of the kernels alone where total_us is an interval with the host's launch in it; None: total_us itself.
+    gpu_us: Column | None = None
 
     def find_term(self, name: str) -> Column:
         """Return one term in microseconds."""

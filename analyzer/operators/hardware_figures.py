@@ -28,6 +28,7 @@ class OperatorHardware(Struct, frozen=True):
     l2_latency_cycles: float  # of a load that the L2 serves, unloaded
     dram_latency_cycles: float
     fp32_tflops: float
+    fp32_product_tflops: float  # of matrix products: that of matrix units where they take FP32
     tdp_w: float
     l1_bytes_per_sm: float  # shared memory's part included where the two are one
     shared_bytes_per_sm: float
@@ -55,7 +56,7 @@ class OperatorHardware(Struct, frozen=True):
         for rate in _RATES.get(dtype, ()):
             if rate in rates:
                 return 2.0 * rates[rate] * self.sm_count * self.boost_mhz * 1e-6
-        return self.fp32_tflops
+        return self.fp32_product_tflops
 
 
 _HALF = (TensorRate.BF16, TensorRate.F16)
@@ -96,6 +97,7 @@ def read_operator_hardware(gpu: Gpu) -> OperatorHardware:
         l2_latency_cycles=latency.l2_latency_cycles.value if latency else 260.0,
         dram_latency_cycles=latency.dram_latency_cycles.value if latency else 500.0,
         fp32_tflops=fp32,
+        fp32_product_tflops=_find(file.peak.fp32_matrix_tflops if file.peak else None, fp32),
         tdp_w=_find(file.power.tdp_w if file.power else None, 250.0),
         l1_bytes_per_sm=_L1_BYTES.get(
             file.arch, latency.l1_shared_bytes_per_sm.value if latency else 65536.0

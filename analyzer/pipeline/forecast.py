@@ -54,6 +54,7 @@ class ForecastOptions(Struct, frozen=True):
     kv_dtype: str = ""  # empty: bf16
     memory_fraction: float = 0.9
     gemm_tflops: float | None = None
+    has_bridge: bool = False  # NVLink bridges join pairs of cards
 
 
 def forecast_model(
@@ -123,6 +124,7 @@ def make_deployment(model: ModelConfig, options: ForecastOptions) -> Deployment:
         else DataType.BF16,
         memory_fraction=options.memory_fraction,
         gemm_tflops=options.gemm_tflops,
+        has_bridge=options.has_bridge,
     )
 
 

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +11,15 @@ import numpy as np
 from msgspec import Struct
 
 from analyzer.fingerprint import compute_model_fingerprint
-from analyzer.forecast.batch_schedulers import make_scheduler
-from analyzer.forecast.continuous_batching import ServingRun, simulate_serving
+from analyzer.forecast.continuous_batching import ServingRun
 from analyzer.forecast.deployment import Deployment, Framework
 from analyzer.forecast.engine_limits import GivenLimits, find_limits
 from analyzer.forecast.engine_state import EngineLimits
 from analyzer.forecast.model_config import ModelConfig, read_model_config
+from analyzer.forecast.operator_calls import Step
 from analyzer.forecast.operator_sequence import StepMaker
-from analyzer.forecast.rate_search import RateSearch
+from analyzer.forecast.pipelined_serving import simulate_pipeline
+from analyzer.forecast.rate_search import RateSearch, find_saturated_rate
 from analyzer.forecast.request_trace import MAX_REQUESTS, Request, RequestTrace, read_request_trace
 from analyzer.forecast.serving_load import ArrivalProcess, ServingLoad, make_arrivals, make_load
 from analyzer.forecast.serving_rates import find_rates
@@ -29,8 +32,9 @@ from analyzer.forecast.serving_statistics import (
 from analyzer.forecast.step_clock import BucketedClock
 from analyzer.forecast.step_times import time_step
 from analyzer.pipeline.forecast import ForecastOptions, find_config_file, make_deployment, name_model
-from analyzer.pipeline.serving_entries import make_rate_entry, make_run_entries
+from analyzer.pipeline.serving_entries import make_end_entry, make_rate_entry, make_run_entries
 from analyzer.report.serving_schema import (
+    ServingEndEntry,
     ServingEngineEntry,
     ServingLoadEntry,
     ServingObjectiveEntry,
@@ -107,27 +111,50 @@ def simulate_model(
         objective=_make_objective(run, target, search),
         saturated_per_s=None if search is None else search.saturated,
         sustainable_per_s=None if search is None else search.sustainable,
+        fast_steps=engine.make_end(load, limits, _Pace.FAST, saturates=search is not None),
+        slow_steps=engine.make_end(load, limits, _Pace.SLOW, saturates=search is not None),
         rates=()
         if search is None
         else tuple(make_rate_entry(rate, each, target) for rate, each in search.runs),
         assumptions=_list_assumptions(model, served, given, engine),
-        warnings=_list_warnings(model, trace, load, run),
+        warnings=_list_warnings(model, trace, given, run, search),
         **make_run_entries(run),
     )
+
+
+class _Pace(IntEnum):
+    """Which of a step's times is taken."""
+
+    FAST = -1  # the lower end of its 80 % interval
+    LIKELY = 0
+    SLOW = 1
 
 
 class _Engine:
     """One replica of a model, whose step times all simulations share."""
 
     def __init__(self, model: ModelConfig, deployment: Deployment) -> None:
-        self._model, self._deployment = model, deployment
         self.rates = find_rates(deployment)
-        maker = StepMaker(model, deployment)
-        self._clock = BucketedClock(maker.make, lambda step: time_step(step, self.rates).total_us)
+        self._framework, self._stages = deployment.framework, deployment.pipeline_parallel
+        self._maker = StepMaker(model, deployment)
+        self._clocks = {pace: BucketedClock(self._maker.make, partial(self._time_us, pace)) for pace in _Pace}
 
-    def simulate(self, load: ServingLoad, limits: EngineLimits) -> ServingRun:
-        """Return what becomes of a load."""
-        return simulate_serving(load, limits, make_scheduler(self._deployment.framework), self._clock)
+    def _time_us(self, pace: _Pace, step: Step) -> float:
+        found = time_step(step, self.rates)
+        return found.total_us * math.exp(pace * found.width)
+
+    def simulate(self, load: ServingLoad, limits: EngineLimits, pace: _Pace = _Pace.LIKELY) -> ServingRun:
+        """Return what becomes of a load. Steps of one run err together, so all are at the same end."""
+        return simulate_pipeline(load, limits, self._stages, self._framework, self._clocks[pace])
+
+    def make_end(
+        self, load: ServingLoad, limits: EngineLimits, pace: _Pace, *, saturates: bool
+    ) -> ServingEndEntry:
+        """Return what is shown of a load at one end of the step times' intervals."""
+        saturated = None
+        if saturates:
+            saturated, _ = find_saturated_rate(load, lambda each: self.simulate(each, limits, pace))
+        return make_end_entry(self.simulate(load, limits, pace), saturated)
 
 
 class _Search(Struct, frozen=True):
@@ -219,7 +246,12 @@ def _make_load(trace: RequestTrace, options: ServingOptions) -> ServingLoad:
                 "the requests have no arrival times",
                 hint="give --rate (requests per second), or a column arrival_s in seconds from the start",
             )
-        requests = requests[: options.count] if options.count is not None else requests
+        if options.count is not None and options.count > len(requests):
+            raise UsageError(
+                f"--count {options.count:,}, and the trace has {len(requests):,} requests",
+                hint="with --rate, requests are drawn from the trace as often as needed",
+            )
+        requests = requests[: options.count]
         arrivals = [request.arrival_s for request in requests]
     else:
         if options.count is not None and options.count != len(requests):
@@ -288,7 +320,8 @@ def _list_assumptions(
     ]
     if deployment.pipeline_parallel > 1:
         found.append(
-            "pipeline stages run one after the other: batches that overlap in them would give more throughput"
+            "one batch for each pipeline stage is in flight, with its share of requests and KV cache; "
+            "none waits for another"
         )
     if model.experts:
         found.append("routing is balanced: every expert gets as many tokens")
@@ -298,19 +331,26 @@ def _list_assumptions(
 
 
 def _list_warnings(
-    model: ModelConfig, trace: RequestTrace, load: ServingLoad, run: ServingRun
+    model: ModelConfig, trace: RequestTrace, given: ServingOptions, run: ServingRun, search: _Search | None
 ) -> tuple[str, ...]:
     found = []
     times = [request.arrival_s for request in trace.requests]
-    if load.n_requests and trace.has_arrivals and times != sorted(times):
+    if given.rate is None and times != sorted(times):
         found.append("the trace is not in the order of arrival; it was sorted")
-    longest = int((load.prompt_tokens + load.output_tokens).max())
+    longest = int((run.load.prompt_tokens + run.load.output_tokens).max())
     if model.max_positions and longest > model.max_positions:
         found.append(
             f"a request has {longest:,} tokens, and the model's context is {model.max_positions:,} tokens"
         )
-    if math.isfinite(load.rate_per_s) and not is_long_enough(run):
+    if math.isfinite(run.load.rate_per_s) and not is_long_enough(run):
         found.append(
             "the requests arrive within three latencies, too few for a steady state: give more (--count)"
         )
+    elif search is not None:
+        short = [rate for rate, each in search.runs if rate <= search.saturated and not is_long_enough(each)]
+        if short:
+            found.append(
+                f"from {min(short):.3g} requests/s on, the requests arrive within three latencies: figures "
+                "there are of a start, better than a steady state's; give more (--count)"
+            )
     return tuple(found)

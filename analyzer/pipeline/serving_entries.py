@@ -21,6 +21,7 @@ from analyzer.forecast.serving_statistics import (
 from analyzer.report.serving_schema import (
     LatencyEntry,
     ServedRequestEntry,
+    ServingEndEntry,
     ServingLatencies,
     ServingRateEntry,
     ServingTimelineEntry,
@@ -46,6 +47,16 @@ def make_run_entries(run: ServingRun) -> dict[str, Any]:
         "timeline": _list_timeline(run),
         "requests": _list_requests(run),
     }
+
+
+def make_end_entry(run: ServingRun, saturated_per_s: float | None) -> ServingEndEntry:
+    """Return what is shown of a run at one end of the step times' intervals."""
+    return ServingEndEntry(
+        latencies=_make_latencies(run),
+        output_tokens_per_s=float(run.load.output_tokens.sum()) / compute_duration_s(run),
+        is_stable=is_stable(run),
+        saturated_per_s=saturated_per_s,
+    )
 
 
 def make_rate_entry(rate: float, run: ServingRun, target: LatencyTarget) -> ServingRateEntry:

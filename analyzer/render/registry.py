@@ -77,6 +77,12 @@ _FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
         ReportFormat("html", Medium.DOCUMENT, "validation_page", "render_validation_page", is_choice=False),
     ),
     "forecast": (ReportFormat("text", Medium.CONSOLE, "forecast", "print_forecast"), _JSON),
+    "forecast-comparison": (
+        ReportFormat("text", Medium.CONSOLE, "forecast_comparison", "print_comparison"),
+        _JSON,
+        ReportFormat("html", Medium.DOCUMENT, "html.forecast_comparison_page", "render_comparison_page"),
+    ),
+    "iteration": (ReportFormat("text", Medium.CONSOLE, "iteration", "print_iteration"), _JSON),
     "serving": (
         ReportFormat("text", Medium.CONSOLE, "serving", "print_serving"),
         _JSON,

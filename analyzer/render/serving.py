@@ -11,7 +11,6 @@ from rich.text import Text
 from analyzer.render.number_format import format_percent
 from analyzer.render.tables import Column, ColumnFit, Row, make_table
 from analyzer.report.serving_schema import (
-    LatencyEntry,
     ServedRequestEntry,
     ServingObjectiveEntry,
     ServingRateEntry,
@@ -62,8 +61,17 @@ _LATENCY_COLUMNS = (
     Column("p90"),
     Column("p99"),
     Column("mean", drop_rank=2),
-    Column("max", drop_rank=1),
+    Column("max", drop_rank=3),
+    Column("p50, 80 % interval", ColumnFit.NO_WRAP, drop_rank=1),
+    Column("p99, 80 % interval", ColumnFit.NO_WRAP, drop_rank=4),
 )
+_LATENCY_NAMES = {
+    "queue": "queue",
+    "ttft": "time to first token",
+    "tpot": "time per output token",
+    "itl": "between two tokens",
+    "end_to_end": "end to end",
+}
 _RATE_COLUMNS = (
     Column("requests/s"),
     Column("TTFT p50"),
@@ -105,18 +113,20 @@ def _describe_run(report: ServingReport) -> Iterator[str]:
 
 
 def _make_latency_rows(report: ServingReport) -> Iterator[Row]:
-    latencies = report.latencies
-    named: tuple[tuple[str, LatencyEntry | None], ...] = (
-        ("queue", latencies.queue),
-        ("time to first token", latencies.ttft),
-        ("time per output token", latencies.tpot),
-        ("between two tokens", latencies.itl),
-        ("end to end", latencies.end_to_end),
-    )
-    for name, entry in named:
-        if entry is not None:
+    fast, slow = report.fast_steps.latencies, report.slow_steps.latencies
+    for field, name in _LATENCY_NAMES.items():
+        entry, low, high = (getattr(each, field) for each in (report.latencies, fast, slow))
+        if entry is not None and low is not None and high is not None:
+            ends = (_format_ends(low.p50_ms, high.p50_ms), _format_ends(low.p99_ms, high.p99_ms))
             times = (entry.p50_ms, entry.p90_ms, entry.p99_ms, entry.mean_ms, entry.max_ms)
-            yield (name, *map(_format_ms, times))
+            yield (name, *map(_format_ms, times), *ends)
+
+
+def _format_ends(first: float, second: float) -> str:
+    """Return `33.1 to 42.0 ms`; batches may fall otherwise, so that either end may be the lower one."""
+    low, high = _format_ms(min(first, second)), _format_ms(max(first, second))
+    value, _, unit = low.rpartition(" ")
+    return f"{value if high.endswith(f' {unit}') else low} to {high}"
 
 
 def _describe_use(report: ServingReport) -> Iterator[str]:
@@ -158,19 +168,25 @@ def _describe_limits(report: ServingReport) -> Iterator[str]:
     """Yield verdicts: whether the load is sustained, which is, and what meets the objective."""
     if report.load.rate_per_s is not None:
         if report.is_stable:
-            yield "the load is sustained: the backlog does not grow"
+            doubt = "" if report.slow_steps.is_stable else ", but would with steps as slow as they may be"
+            yield f"the load is sustained: the backlog does not grow{doubt}"
         else:
             stay = report.backlog_growth * 100
             yield f"the load is not sustained: of 100 requests that arrive, {stay:.0f} stay"
     if report.saturated_per_s is not None:
-        found = (
-            ""
-            if report.sustainable_per_s is None
-            else f", sustainable {_format_rate(report.sustainable_per_s)}"
-        )
-        yield f"saturated throughput {_format_rate(report.saturated_per_s)} requests/s{found}"
+        yield _describe_saturation(report, report.saturated_per_s)
     if report.objective is not None:
         yield _describe_objective(report.objective)
+
+
+def _describe_saturation(report: ServingReport, saturated_per_s: float) -> str:
+    text = f"saturated throughput {_format_rate(saturated_per_s)} requests/s"
+    low, high = report.slow_steps.saturated_per_s, report.fast_steps.saturated_per_s
+    if low is not None and high is not None:
+        text += f" ({_format_rate(low)} to {_format_rate(high)})"
+    if report.sustainable_per_s is not None:
+        text += f", sustainable {_format_rate(report.sustainable_per_s)}"
+    return text
 
 
 def _describe_objective(objective: ServingObjectiveEntry) -> str:

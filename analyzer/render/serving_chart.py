@@ -123,8 +123,16 @@ def _make_timeline_figure(report: ServingReport) -> "Figure":
     figure.update_layout(
         title="The run over time",
         xaxis_title="s",
-        yaxis_title="requests",
-        yaxis2={"title": "%", "overlaying": "y", "side": "right", "range": [0, 100], "showgrid": False},
+        yaxis={"title": "requests", "rangemode": "tozero"},
+        yaxis2={
+            "title": "%",
+            "overlaying": "y",
+            "side": "right",
+            "range": [0, 105],
+            "showgrid": False,
+            "tickmode": "auto",
+        },
+        legend={"orientation": "h", "yanchor": "bottom", "y": 1.0, "xanchor": "right", "x": 1.0},
         template="plotly_white",
         height=_HEIGHT_PX,
         margin={"l": 60, "r": 60, "t": 50},

@@ -9,7 +9,9 @@ from analyzer.files import read_file
 from analyzer.report.analyze_schema import ANALYZE_SCHEMA, Report
 from analyzer.report.check_schema import CHECK_SCHEMA, CheckReport
 from analyzer.report.diff_schema import DIFF_SCHEMA, DiffReport
+from analyzer.report.forecast_comparison_schema import FORECAST_COMPARISON_SCHEMA, ForecastComparison
 from analyzer.report.forecast_schema import FORECAST_SCHEMA, ForecastReport
+from analyzer.report.iteration_schema import ITERATION_SCHEMA, IterationReport
 from analyzer.report.predict_schema import PREDICT_SCHEMA, PredictReport
 from analyzer.report.serving_schema import SERVING_SCHEMA, ServingReport
 from analyzer.report.tasks_schema import TASKS_SCHEMA, TasksReport
@@ -32,6 +34,8 @@ AnyReport = (
     | DiffReport
     | CheckReport
     | ForecastReport
+    | ForecastComparison
+    | IterationReport
     | ServingReport
     | TuneRankReport
 )
@@ -45,6 +49,8 @@ REPORT_TYPES: Mapping[str, type[AnyReport]] = {
     DIFF_SCHEMA: DiffReport,
     CHECK_SCHEMA: CheckReport,
     FORECAST_SCHEMA: ForecastReport,
+    FORECAST_COMPARISON_SCHEMA: ForecastComparison,
+    ITERATION_SCHEMA: IterationReport,
     SERVING_SCHEMA: ServingReport,
     TUNE_RANK_SCHEMA: TuneRankReport,
 }

@@ -62,6 +62,15 @@ class ServingLatencies(Struct, frozen=True, kw_only=True):
     end_to_end: Annotated[LatencyEntry, Meta(description="Arrival to the last token.")]
 
 
+class ServingEndEntry(Struct, frozen=True, kw_only=True):
+    """The same load with every step at one end of its 80 % interval."""
+
+    latencies: ServingLatencies
+    output_tokens_per_s: float
+    is_stable: bool
+    saturated_per_s: Annotated[float | None, Meta(description="Null: rates were not searched.")] = None
+
+
 class ServingUseEntry(Struct, frozen=True, kw_only=True):
     """How busy the engine was between the first arrival and the last end."""
 
@@ -151,6 +160,10 @@ class ServingReport(Struct, frozen=True, kw_only=True):
     requests_per_s: Annotated[float, Meta(description="Completed, over the duration.")]
     output_tokens_per_s: float
     total_tokens_per_s: Annotated[float, Meta(description="Prompts and outputs.")]
+    fast_steps: Annotated[
+        ServingEndEntry, Meta(description="Every step as fast as its 80 % interval allows.")
+    ]
+    slow_steps: Annotated[ServingEndEntry, Meta(description="Every step as slow as its interval allows.")]
     use: ServingUseEntry
     is_stable: Annotated[bool, Meta(description="Whether the backlog does not grow while requests arrive.")]
     backlog_growth: Annotated[

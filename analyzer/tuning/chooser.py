@@ -163,32 +163,37 @@ class Chooser:
 
     def _compile(self) -> Callable[..., Config]:
         """Return `choose`, with all that it reads in local variables."""
+        grid = np.empty(len(self._macros), np.int64)
+        loop_tiles = self._macros[:, self.space.macro_parameters.index(self.space.loop.parameter)]
+        loop_unit, loop_rows = _make_tile_rows(loop_tiles, np.complex128)
+        pick = self._compile_stages(grid)
+        if _is_product(self.space):
+            return _compile_product(self.space, self._macros, grid, loop_unit, loop_rows, pick)
         space, seen = self.space, dict[tuple[int, ...], Config]()
         n_inputs, loop_at = len(space.inputs), space.inputs.index(space.loop.input)
-        n_macros = len(self._macros)
-        grid = np.empty(n_macros, np.int64)
         fill_grid = _compile_grid(space, self._macros, grid)
-        pick = self._compile_stages(grid)
 
         def choose(*shape: int) -> Config:
             found = seen.get(shape)
             if found is None:
-                if len(shape) != n_inputs:
+                if len(shape) != n_inputs or min(shape) < 1:
                     raise _make_shape_error(space, shape)
                 fill_grid(shape)
+                size = shape[loop_at]
+                found = pick(loop_rows.find(-(-size // loop_unit)), size)
                 if len(seen) >= _MOST_KEPT_CHOICES:
                     seen.clear()
-                found = seen[shape] = pick(shape[loop_at])
+                seen[shape] = found
             return found
 
         return choose
 
-    def _compile_stages(self, grid: Integers) -> Callable[[int], Config]:
-        """Return a function from the loop's input to the choice, with G of all configurations in `grid`."""
+    def _compile_stages(self, grid: Integers) -> Callable[[_Rows, int], Config]:
+        """Return a function from L of all macro configurations and the loop's input to the choice.
+
+        grid: their G, filled by the caller.
+        """
         n_macros, n_rows = self._coefficients.shape[:2]
-        loop_tiles = self._macros[:, self.space.macro_parameters.index(self.space.loop.parameter)]
-        unit, loop_rows = _make_tile_rows(loop_tiles, np.complex128)
-        tile_of = loop_tiles.tolist()
         row_of_grid = self._find_rows(np.arange((n_rows - 1) * self.artifact.description.n_sms + 2))
         row_of_grid[0] = 0
         first_row, rows = np.arange(n_macros) * n_rows, np.empty(n_macros, np.int64)
@@ -196,43 +201,43 @@ class Chooser:
         slope, offset, times = terms.real, terms.imag, np.empty(n_macros)
         find_row, take_slopes, take_offsets = row_of_grid.take, self._slopes.take, self._offsets.take
         add, multiply, find_least, get_row = np.add, np.multiply, times.argmin, rows.item
-        midpoints, configs = self._list_micro_choices()
+        choices = self._list_micro_choices()
 
-        def pick(size: int) -> Config:
+        def pick(loops: _Rows, size: int) -> Config:
             find_row(grid, None, rows, "clip")
             add(rows, first_row, rows)
             take_slopes(rows, None, terms, "clip")
             take_offsets(rows, None, added, "clip")
-            multiply(terms, loop_rows[-(-size // unit)], terms)
+            multiply(terms, loops, terms)
             add(terms, added, terms)
             multiply(slope, grid, times)
             add(times, offset, times)
-            best = find_least()
-            row = get_row(best)
-            return configs[row][bisect_left(midpoints[row], -(-size // tile_of[best]))]
+            midpoints, configs, tile = choices[get_row(find_least())]
+            return configs[bisect_left(midpoints, -(-size // tile))]
 
         return pick
 
-    def _list_micro_choices(self) -> tuple[list[list[float]], list[list[Config]]]:
-        """Return of each (macro, row) the midpoints between its loop anchors, and their configurations.
+    def _list_micro_choices(self) -> list[tuple[list[float], list[Config], int]]:
+        """Return of each (macro, row) the midpoints between its loop anchors, their configurations, its tile.
 
         A loop count goes to the nearest anchor, at a midpoint to the lower one.
         """
         made: dict[tuple[int, int], Config] = {}
-        midpoints, configs = [], []
+        choices = []
         n_rows, width = self._anchors.shape[1:]
+        loop_tiles = self._macros[:, self.space.macro_parameters.index(self.space.loop.parameter)].tolist()
         ids = self._micro_ids.reshape(-1, width).tolist()
         for number, anchors in enumerate(self._anchors.reshape(-1, width).tolist()):
             places = [at for at in range(width) if at == 0 or anchors[at] > anchors[at - 1]]
-            midpoints.append([(anchors[a] + anchors[b]) / 2 for a, b in pairwise(places)])
-            row = []
+            midpoints = [(anchors[a] + anchors[b]) / 2 for a, b in pairwise(places)]
+            configs = []
             for at in places:
                 key = number // n_rows, ids[number][at]
                 if key not in made:
                     made[key] = MappingProxyType(self.get_config(*key))
-                row.append(made[key])
-            configs.append(row)
-        return midpoints, configs
+                configs.append(made[key])
+            choices.append((midpoints, configs, loop_tiles[number // n_rows]))
+        return choices
 
 
 def _pair(batch: BatchChoice) -> list[tuple[int, int]]:
@@ -284,20 +289,23 @@ class _BlockTiles:
         return self._counts[place, tile]
 
 
-class _TileRows(dict[int, _Rows]):
-    """Tiles of an input under all macro configurations, by the input in units; missing ones are added."""
+class _TileRows:
+    """Tiles of an input under all macro configurations, by the input in units."""
+
+    __slots__ = ("_dtype", "_tiles", "rows")
 
     def __init__(self, tiles: Integers, dtype: type) -> None:
-        super().__init__()
         self._tiles, self._dtype = tiles, dtype
-        counts = -(-np.arange(1, _TABLE_LENGTH + 1)[:, None] // tiles)
-        self.update(enumerate(counts.astype(dtype), start=1))
+        counts = -(-np.arange(_TABLE_LENGTH)[:, None] // tiles)
+        self.rows: list[_Rows] = list(counts.astype(dtype))
+        """Rows of the first units, from 0."""
 
-    def __missing__(self, units: int) -> _Rows:
-        _check_input(units)  # here, since a check of each input would cost each choice
+    def find(self, units: int) -> _Rows:
+        """Return a row, one beyond the table too; units: not negative."""
+        if units < _TABLE_LENGTH:
+            return self.rows[units]
+        _check_input(units)
         row: _Rows = (-(-units // self._tiles)).astype(self._dtype)
-        if len(self) < _MOST_KEPT_ROWS:
-            self[units] = row
         return row
 
 
@@ -317,15 +325,66 @@ class _Multiples(dict[int, _Rows]):
 
 
 def _check_input(value: int) -> None:
-    """Raise UsageError for an input that is not positive, or beyond what the arithmetic holds."""
-    if not 0 < value < _MOST_UNITS:
-        raise UsageError("an input is not positive, or too large", hint="all inputs are positive numbers")
+    """Raise UsageError for a number beyond what the arithmetic holds."""
+    if value >= _MOST_UNITS:
+        raise UsageError(f"an input is too large: {value}", hint=f"at most {_MOST_UNITS:,} tiles")
 
 
 def _make_tile_rows(tiles: Integers, dtype: type) -> tuple[int, _TileRows]:
     """Return the unit, which divides all tile sizes, and the rows by ceil(input / unit)."""
     unit = gcd(*tiles.tolist())
     return unit, _TileRows(tiles // unit, dtype)
+
+
+def _is_product(space: KernelSpace) -> bool:
+    """Return whether G and L are the tiles of three inputs, as of a plain matrix product."""
+    tilings = (*space.grid, space.loop)
+    is_plain = not any(tiling.factor or tiling.groups for tiling in tilings)
+    inputs = [tiling.input for tiling in tilings]
+    return is_plain and not space.multipliers and len(space.grid) == 2 and inputs == list(space.inputs)
+
+
+def _compile_product(
+    space: KernelSpace,
+    macros: Integers,
+    grid: Integers,
+    loop_unit: int,
+    loop_rows: "_TileRows",
+    pick: Callable[[_Rows, int], Config],
+) -> Callable[..., Config]:
+    """Return `choose` of a plain product: the general one with its calls written out.
+
+    The inputs count in units of the tiles, so choices are kept for all inputs of the same units.
+    """
+    tiles = [macros[:, space.macro_parameters.index(tiling.parameter)] for tiling in space.grid]
+    (m_unit, m_tiles), (n_unit, n_tiles) = (_make_tile_rows(each, np.int64) for each in tiles)
+    m_rows, n_rows, k_rows = m_tiles.rows, n_tiles.rows, loop_rows.rows
+    seen, multiply = dict[tuple[int, int, int], Config](), np.multiply
+    get_seen = seen.get
+
+    def choose_product(*shape: int) -> Config:
+        try:
+            m, n, k = shape
+        except ValueError:
+            raise _make_shape_error(space, shape) from None
+        units = rows, columns, depth = -(-m // m_unit), -(-n // n_unit), -(-k // loop_unit)
+        found = get_seen(units)
+        if found is None:
+            if rows < 1 or columns < 1 or depth < 1:
+                raise _make_shape_error(space, shape)
+            try:
+                multiply(m_rows[rows], n_rows[columns], grid)
+                loops = k_rows[depth]
+            except IndexError:
+                multiply(m_tiles.find(rows), n_tiles.find(columns), grid)
+                loops = loop_rows.find(depth)
+            found = pick(loops, k)
+            if len(seen) >= _MOST_KEPT_CHOICES:
+                seen.clear()
+            seen[units] = found
+        return found
+
+    return choose_product
 
 
 def _compile_grid(space: KernelSpace, macros: Integers, grid: Integers) -> Callable[[Sequence[int]], None]:
@@ -337,7 +396,7 @@ def _compile_grid(space: KernelSpace, macros: Integers, grid: Integers) -> Calla
     def count_multiples(shape: Sequence[int]) -> _Rows:
         number = 1
         for place in places:
-            number *= max(shape[place], 0)
+            number *= shape[place]
         return multiples[number]
 
     if places or len(factors) == 1:
@@ -359,9 +418,10 @@ def _compile_tiles(space: KernelSpace, tiling: Tiling, macros: Integers) -> Call
     factor = space.inputs.index(tiling.factor) if tiling.factor else -1
     if tiling.groups:
         return _compile_groups(space, tiling, unit, rows)
+    find = rows.find
     if factor < 0:
-        return lambda shape: rows[-(-shape[place] // unit)]
-    return lambda shape: rows[-(-shape[place] * shape[factor] // unit)]
+        return lambda shape: find(-(-shape[place] // unit))
+    return lambda shape: find(-(-shape[place] * shape[factor] // unit))
 
 
 def _compile_groups(
@@ -370,19 +430,15 @@ def _compile_groups(
     """Return the same for an input that is dealt out evenly to groups: some have one row more than others."""
     place, groups = space.inputs.index(tiling.input), space.inputs.index(tiling.groups)
     factor = space.inputs.index(tiling.factor) if tiling.factor else -1
-    n_macros = len(rows[1])
-    multiples = _Multiples(n_macros)
-    rows[0] = multiples[0] = np.zeros(n_macros, dtype=np.int64)
+    find, multiples = rows.find, _Multiples(len(rows.rows[0]))
 
     def count(shape: Sequence[int]) -> _Rows:
         n_groups, n_rows = shape[groups], shape[place] * (shape[factor] if factor >= 0 else 1)
-        if n_groups < 1 or n_rows < 1:
-            raise _make_shape_error(space, shape)
         each, larger = divmod(n_rows, n_groups)
         low, high = -(-each // unit), -(-(each + 1) // unit)
-        counts: _Rows = rows[low] * multiples[n_groups if low == high else n_groups - larger]
-        if low != high and larger:
-            counts += rows[high] * multiples[larger]
+        if low == high or not larger:
+            return find(low) * multiples[n_groups]
+        counts: _Rows = find(low) * multiples[n_groups - larger] + find(high) * multiples[larger]
         return counts
 
     return count

@@ -12,6 +12,7 @@ Speed-ups are geometric means over the default, the share of the oracle that of 
 is a choice within 1 % of the best.
 """
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
 
@@ -68,7 +69,7 @@ def evaluate(
     """
     usable = np.isfinite(test.find_best_us())
     if not is_list:
-        usable &= np.isfinite(_judge(policies[0], test, is_list=False)[0])
+        usable &= np.isfinite(judge_choices(policies[0], test, is_list=False)[0])
     if not usable.any():
         raise InputError(
             "no shape of the test has a time of the default configuration",
@@ -76,10 +77,10 @@ def evaluate(
         )
     judged = test.select_shapes(usable)
     best = judged.find_best_us()
-    default = None if is_list else _judge(policies[0], judged, is_list=False)[0]
+    default = None if is_list else judge_choices(policies[0], judged, is_list=False)[0]
     scores = []
     for policy in policies:
-        chosen, first_known = _judge(policy, judged, is_list=is_list)
+        chosen, first_known = judge_choices(policy, judged, is_list=is_list)
         scores.append(
             _score(
                 policy.name,
@@ -102,10 +103,10 @@ def evaluate(
     )
 
 
-def _judge(policy: Policy, test: MeasuredTable, *, is_list: bool) -> tuple[Floats, NDArray[np.bool_]]:
+def judge_choices(policy: Policy, test: MeasuredTable, *, is_list: bool) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the time of each shape's choice [S], NaN where unknown, and whether the first choice has one."""
     ranked = policy.rank(test.shapes, 1 if is_list else _RANKED)
-    columns = np.stack([test.find_configs(ranked[:, place]) for place in range(ranked.shape[1])], axis=1)
+    columns = test.find_configs(ranked.reshape(-1, ranked.shape[2])).reshape(ranked.shape[:2])
     rows = np.arange(len(test.shapes))[:, None]
     times = np.where(columns >= 0, test.time_us[rows, columns], np.nan)
     known = np.isfinite(times)
@@ -144,16 +145,28 @@ def _mean_ratio(above: Floats, below: Floats) -> float | None:
 
 
 def time_decision_us(policy: Policy, shapes: Integers, clock: Callable[[], float]) -> float:
-    """Return the mean time of a decision in us, over shapes that are new to the policy.
+    """Return the median time of a decision in us, over shapes that are new to the policy.
 
     The first input (the tokens) is varied, since a policy may keep its choices; one call beforehand fills
     what is made on first use.
     """
-    varied = np.resize(shapes, (_TIMED_SHAPES, shapes.shape[1]))
-    varied[:, 0] += 1 + np.arange(_TIMED_SHAPES) // len(shapes)
-    calls = [tuple(shape) for shape in varied.tolist()]
+    calls = _list_new_shapes(shapes)
     policy.choose_one(tuple(shapes[0].tolist()))
-    start = clock()
+    seconds = []
     for shape in calls:
+        start = clock()
         policy.choose_one(shape)
-    return 1e6 * (clock() - start) / len(calls)
+        seconds.append(clock() - start)
+    return 1e6 * statistics.median(seconds)
+
+
+def _list_new_shapes(shapes: Integers) -> list[tuple[int, ...]]:
+    """Return distinct shapes near the given ones, and none of them."""
+    known = {tuple(shape) for shape in shapes.tolist()}
+    made: list[tuple[int, ...]] = []
+    for first, *others in np.resize(shapes, (_TIMED_SHAPES, shapes.shape[1])).tolist():
+        while (shape := (first, *others)) in known:
+            first += 1
+        known.add(shape)
+        made.append(shape)
+    return made

@@ -160,6 +160,7 @@ class PolicyOptions(Struct, frozen=True):
         None  # of a table of the configurations near the best: time of the others over it
     )
     n_trees: int = 600
+    offers_unknown: bool = False  # the cost model may choose configurations that were never measured
 
 
 def fit_policy(name: PolicyName, table: MeasuredTable, options: PolicyOptions) -> Policy:
@@ -179,7 +180,9 @@ def fit_policy(name: PolicyName, table: MeasuredTable, options: PolicyOptions) -
             tables = fit_smoothed(filled, options.n_sms, smoothing)
             return SmoothedPolicy(tables, tables.make_chooser(), tables.size_bytes)
         case PolicyName.BOOSTED | PolicyName.TREE:
-            return _fit_learned(name, filled, options)
+            return _fit_learned(
+                name, filled, table.configs if options.offers_unknown else filled.configs, options
+            )
         case _:
             return _fit_wavetune(name, filled, options)
 
@@ -197,14 +200,16 @@ def _fit_wavetune(name: PolicyName, table: MeasuredTable, options: PolicyOptions
     return WaveTunePolicy(name, tables, Chooser(artifact), len(pack_artifact(artifact)))
 
 
-def _fit_learned(name: PolicyName, table: MeasuredTable, options: PolicyOptions) -> LearnedPolicy:
+def _fit_learned(
+    name: PolicyName, table: MeasuredTable, candidates: Integers, options: PolicyOptions
+) -> LearnedPolicy:
     """Return a policy of scikit-learn's models; features are the inputs and parameters as they are."""
     try:
         from analyzer.learning.tuning_baselines import fit_cost_model, fit_dispatch_tree
     except ImportError:  # pragma: no cover - the module itself imports scikit-learn only when fitting
         raise _make_missing_error() from None
     usable = table.select_shapes(np.isfinite(table.find_best_us()))
-    configs = usable.configs.astype(np.float64)
+    configs, offered = usable.configs.astype(np.float64), candidates.astype(np.float64)
     try:
         if name is PolicyName.BOOSTED:
             row, column = np.nonzero(np.isfinite(usable.time_us))
@@ -213,9 +218,9 @@ def _fit_learned(name: PolicyName, table: MeasuredTable, options: PolicyOptions)
             cost = fit_cost_model(shapes, configs[column], times, options.seed, options.n_trees)
             return LearnedPolicy(
                 name,
-                usable.configs,
-                lambda given: cost.rank(given.astype(np.float64), configs),
-                lambda given: cost.choose(given.astype(np.float64), configs),
+                candidates,
+                lambda given: cost.rank(given.astype(np.float64), offered),
+                lambda given: cost.choose(given.astype(np.float64), offered),
                 cost.size_bytes,
             )
         best = np.where(np.isfinite(usable.time_us), usable.time_us, np.inf).argmin(axis=1)

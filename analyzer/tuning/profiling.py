@@ -130,6 +130,14 @@ def measure_plan(
     return ProfilingResult(planned, planned - len(rows), counts[0], counts[1])
 
 
+def count_rows(plan_path: Path, output: Path) -> ProfilingResult:
+    """Return how many rows of a plan an output has, with no device; raises as `measure_plan` does."""
+    plan = _Plan(plan_path)
+    done = _read_done(output, plan)
+    found = sum(fields in done for _, fields in plan.iterate_rows())
+    return ProfilingResult(len(plan.table.rows), found, 0, 0)
+
+
 def _measure_row(
     plan: _Plan, space: KernelSpace, fields: Sequence[str], device: ProfilingDevice
 ) -> tuple[float, str]:

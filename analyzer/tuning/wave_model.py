@@ -11,10 +11,13 @@ The last p waves of a macro configuration, merged, make one more bucket, for wav
 All buckets are fitted at once: a sample adds to its bucket's sums, then one batch of 4 x 4 systems is solved.
 In each bucket G and L are centred and scaled first, which keeps the systems well conditioned.
 
-A profile that is no plan (a sweep over some shapes) leaves buckets with too few samples: one grid, one loop
-count, none at all, or fewer than two per term. Such a bucket has the fit of the whole macro configuration,
-with no negative coefficient, times one factor that follows the samples of its and near waves; its entry of
-`ranks` is 0.
+Squares are of relative errors, since a choice compares times: on machines whose times are known it is then
+closer to the oracle (docs/wavetune.md has both).
+
+A profile that is no plan (a sweep over some shapes) leaves buckets with too few samples. Such a bucket has
+the fit of the whole macro configuration, with no negative coefficient, times one factor that follows the
+samples of its and near waves. Where the samples decide some terms (one grid: those in L), these are the
+bucket's own. `ranks` says how many.
 """
 
 from enum import StrEnum
@@ -68,7 +71,7 @@ class FitOptions(Struct, frozen=True):
     variant: FitVariant = FitVariant.WAVETUNE
     max_wave: int = DEFAULT_MAX_WAVE  # W; waves beyond are extrapolated
     extrapolation_waves: int = DEFAULT_EXTRAPOLATION_WAVES  # p
-    is_relative: bool = False  # squares of relative, not of absolute errors
+    is_relative: bool | None = None  # squares of relative errors; None: of the whole model, not of a variant
 
 
 class WaveTables(Struct, frozen=True):
@@ -291,16 +294,18 @@ def _fill_empty_rows(anchors: Integers, micro_ids: Integers, n_rows: int) -> tup
 def _fit_buckets(data: _Buckets, n_rows: int, options: FitOptions) -> tuple[Floats, Integers]:
     """Return the coefficients [buckets, 4] and the terms that each bucket's samples decided."""
     local_terms, pooled_terms = _VARIANT_TERMS[options.variant]
-    n_terms = int(local_terms.sum())
-    weights = 1.0 / data.time_us**2 if options.is_relative else np.ones(len(data.time_us))
-    local, ranks = _fit_local(data, weights, local_terms)
-    counts = np.bincount(data.bucket, minlength=data.n_buckets)
-    is_own = (ranks == n_terms) & (counts >= _MIN_SAMPLES_PER_TERM * n_terms)
-    if is_own.all():
-        return local, ranks
+    is_whole = options.variant is FitVariant.WAVETUNE
+    is_relative = is_whole if options.is_relative is None else options.is_relative
+    weights = 1.0 / data.time_us**2 if is_relative else np.ones(len(data.time_us))
     first = data.select(~data.is_repeat)
     pooled = np.repeat(_fit_pooled(first, n_rows, pooled_terms), n_rows, axis=0)
     pooled *= _find_levels(first, pooled, n_rows)[:, None]
+    # A wave of one grid is taken to be a step: its slope is not that from wave to wave.
+    has_start = is_whole & (_measure_range(data.grid, data.bucket, data.n_buckets)[2] > 0.0)
+    start = np.where(has_start[:, None], pooled, 0.0)
+    local, ranks = _fit_local(data, start, weights, local_terms)
+    counts = np.bincount(data.bucket, minlength=data.n_buckets)
+    is_own = (ranks > 0) & (counts >= _MIN_SAMPLES_PER_TERM * np.maximum(ranks, 2))
     return np.where(is_own[:, None], local, pooled), np.where(is_own, ranks, 0)
 
 
@@ -392,35 +397,37 @@ def _predict(coefficients: Floats, grid: Floats, loops: Floats) -> Times:
     return result
 
 
-def _fit_local(data: _Buckets, weights: Floats, terms: Floats) -> tuple[Floats, Integers]:
+def _fit_local(data: _Buckets, start: Floats, weights: Floats, terms: Floats) -> tuple[Floats, Integers]:
     """Return the least squares [buckets, 4] of each bucket's own samples (8), and the terms that they decide.
 
-    Directions that the samples leave open are zero: the pseudo-inverse.
+    Directions that the samples leave open are those of `start`: the pseudo-inverse, of the difference to it.
     """
     n, bucket = data.n_buckets, data.bucket
-    grid_center, grid_scale = _measure_range(data.grid, bucket, n)
-    loop_center, loop_scale = _measure_range(data.loops, bucket, n)
+    grid_center, grid_scale, _ = _measure_range(data.grid, bucket, n)
+    loop_center, loop_scale, _ = _measure_range(data.loops, bucket, n)
     x = (data.grid - grid_center[bucket]) / grid_scale[bucket]
     y = (data.loops - loop_center[bucket]) / loop_scale[bucket]
     root = np.sqrt(weights)
     features = np.stack([x * y, x, y, np.ones_like(x)]) * terms[:, None] * root
-    normal, moment = _sum_products(features, data.time_us * root, bucket, n)
+    residual = data.time_us - _predict(start[bucket], data.grid, data.loops)
+    normal, moment = _sum_products(features, residual * root, bucket, n)
     values, vectors = np.linalg.eigh(normal)
     decided = values > np.maximum(_RANK_SHARE * values[:, -1:], 1e-300)
     inverse = np.where(decided, 1.0 / np.where(decided, values, 1.0), 0.0)
     local = np.einsum("pij,pj,pkj,pk->pi", vectors, inverse, vectors, moment)
-    return _expand(local, grid_center, grid_scale, loop_center, loop_scale), decided.sum(axis=1)
+    found = _expand(local, grid_center, grid_scale, loop_center, loop_scale)
+    return start + found, decided.sum(axis=1)
 
 
-def _measure_range(values: Floats, part: Integers, n_parts: int) -> tuple[Floats, Floats]:
-    """Return the middle and half the width of the values in each part; a width of none is 1."""
+def _measure_range(values: Floats, part: Integers, n_parts: int) -> tuple[Floats, Floats, Floats]:
+    """Return middle, scale and half the width of the values in each part; the scale of one value is 1."""
     low, high = np.full(n_parts, np.inf), np.full(n_parts, -np.inf)
     np.minimum.at(low, part, values)
     np.maximum.at(high, part, values)
     is_empty = low > high
     low[is_empty] = high[is_empty] = 0.0
-    center, width = (low + high) / 2, (high - low) / 2
-    return center, np.where(width > 0.0, width, 1.0)
+    width = (high - low) / 2
+    return (low + high) / 2, np.where(width > 0.0, width, 1.0), width
 
 
 def _expand(

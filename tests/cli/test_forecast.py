@@ -201,7 +201,6 @@ def test_faults_are_one_error(capsys, arguments, message, hint):
     ("gpu", "options", "message", "hint"),
     [
         ("hx100", [], "no GPU is called 'hx100'", "h100-sxm"),
-        ("h100,a100", [], "one GPU at a time", "h100"),
         ("v100", [], "does not multiply bf16", "--dtype fp16"),
         ("a100", ["--dtype", "fp8"], "does not multiply fp8", "int8_wo"),
         ("h100", ["--dtype", "nvfp4"], "does not multiply nvfp4", "int4_wo"),

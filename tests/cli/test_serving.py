@@ -45,6 +45,7 @@ def test_text_json_csv_and_chart(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (("--rate", "1", "--framework", "vllm", "--chunk", "128"), "--chunk 128 is less than the 1,024", "--max-batch"),
         (("--rate", "1", "--chunk", "8", "--block", "16"), "less than a block of 16", "--block"),
         (("--rate", "1", "--kv-tokens", "64"), "can never run: it needs 73 tokens of KV cache, and 64 fit", "--kv-tokens"),
+        (("--rate", "1", "--chunk", "16777216"), "can never run", "it fits with --chunk 8192"),
         (("--rate", "1", "--process", "burst", "--find-rate"), "all arrive at once", "--rate"),
         (("--rate", "1", "--tp", "3"), "--tp 3 does not divide", "--tp can be"),
     ],
@@ -74,6 +75,7 @@ def test_a_request_that_fits_no_cache_says_which_gpus_hold_it(capsys: pytest.Cap
         (("--requests", TRACE, "--input-tokens", "5"), "--requests excludes --input-tokens"),
         (("--input-tokens", "5", "--output-tokens", "5", "--count", "0"), "--count 0"),
         (("--requests", "missing.csv"), "missing.csv"),
+        (("--requests", TRACE, "--count", "61"), "--count 61, and the trace has 60 requests"),
     ],
 )
 def test_requests_are_given_once(

@@ -30,15 +30,16 @@ def make_queue(process: ArrivalProcess, count: int = 400) -> ServingLoad:
 @pytest.mark.parametrize("batch", [1, 8])
 def test_the_saturated_rate_is_that_of_full_batches(batch: int, framework: Framework) -> None:
     """Steps of a constant time: a batch takes as long as one request, in vLLM also if others prefill beside it."""
-    found = find_saturated_rate(
+    found, running = find_saturated_rate(
         make_queue(ArrivalProcess.UNIFORM), lambda load: simulate(load, batch=batch, framework=framework)
     )
     assert found == pytest.approx(batch / SERVICE_S, rel=0.01)
+    assert running == batch
 
 
 def test_few_requests_tell_the_same_saturated_rate() -> None:
     load = make_load([0.0, 1.0], [8, 8], [10, 10])
-    assert find_saturated_rate(load, lambda each: simulate(each, batch=8)) == pytest.approx(80.0, rel=0.01)
+    assert find_saturated_rate(load, lambda each: simulate(each, batch=8))[0] == pytest.approx(80.0, rel=0.01)
 
 
 def test_a_queue_of_constant_gaps_sustains_its_capacity() -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.forecast.deployment import Deployment
+from analyzer.forecast.deployment import Deployment, Framework
 from analyzer.forecast.serving_figures import load_serving_figures
 from analyzer.forecast.serving_rates import compute_rates, find_rates, select_tflops
 from analyzer.forecast.tensor_rates import (
@@ -115,3 +115,12 @@ def test_memory_without_error_correction_streams_more():
     server, workstation = compute_rates(load_gpu("a40")), compute_rates(load_gpu("rtx-a6000"))
     assert workstation.weight_share > server.weight_share
     assert workstation.cache_share > server.cache_share
+
+
+def test_a_framework_without_runs_is_assumed_to_take_the_taught_ones_time():
+    gpu = load_gpu("h100")
+    taught, other = (compute_rates(gpu, framework=framework) for framework in Framework)
+    assert taught.decode_host_us == other.decode_host_us
+    assert other.spreads.host > taught.spreads.host
+    bases = {figure.name: figure.basis for figure in other.figures}
+    assert bases["framework's time per decode step"] is Basis.ASSUMED

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from analyzer.hardware.gpu_database import load_gpu
-from analyzer.learning.corrections import learn_weights
+from analyzer.learning.corrections import fit_known, learn_weights, stack_rows
 from analyzer.learning.fit_trees import fit_trees
 from analyzer.learning.options import LearningOptions
 from analyzer.learning.splits import assign_folds
@@ -159,3 +159,16 @@ def test_folds_are_even_and_the_same_in_every_run(seed):
     assert np.bincount(folds) == pytest.approx([5000] * 4, rel=0.05)
     np.testing.assert_array_equal(folds[::3], assign_folds(keys[::3], 4, seed))
     assert (folds != assign_folds(keys, 4, seed + 1)).mean() > 0.5
+
+
+def test_shapes_with_many_rows_count_no_more_than_others():
+    """One tree of one leaf predicts the weighted mean: of rows, or of shapes."""
+    rows = stack_rows(FAMILY, [_measure("h20", 100, seed=1)], FAMILY.initial_parameters)
+    is_rare = np.arange(100) >= 90
+    rows = replace(rows, shape_keys=is_rare.astype(np.int64), log_ratio=np.where(is_rare, 1.0, 0.0))
+    one_leaf = replace(_TREES_ALONE, n_trees=1, tree_depth=1, tree_kind="extra", min_leaf_rows=100)
+    inputs = np.hstack([rows.features, rows.hardware])
+    by_row = fit_known(rows, one_leaf).predict(inputs)
+    by_shape = fit_known(rows, replace(one_leaf, weighs_shapes_alike=True)).predict(inputs)
+    assert by_row == pytest.approx(np.full(100, 0.1), abs=1e-6)
+    assert by_shape == pytest.approx(np.full(100, 0.5), abs=1e-6)

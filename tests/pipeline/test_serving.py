@@ -52,6 +52,7 @@ def test_a_trace_gives_arrivals_or_only_lengths() -> None:
     assert [each.prompt_tokens for each in paced.requests] == [each.prompt_tokens for each in traced.requests]
     drawn = simulate(rate=3.0, count=25, seed=1)
     assert (drawn.load.requests, drawn.load.seed) == (25, 1)
+    assert simulate(limits=GivenLimits(max_running=4)).use.most_waiting > 0
     assert {each.prompt_tokens for each in drawn.requests} < {each.prompt_tokens for each in traced.requests}
 
 
@@ -77,6 +78,14 @@ def test_more_load_is_slower_and_rates_are_found_between() -> None:
     assert report.rates[0].ttft_p90_ms < report.rates[-1].ttft_p90_ms
     assert (report.rates[0].met_share, report.rates[0].is_stable) == (1.0, True)
     assert report.use.most_running == 2
+
+
+def test_slower_steps_are_never_faster_to_serve() -> None:
+    report = simulate(rate=8.0, count=80, finds_rates=True, limits=GivenLimits(max_running=8))
+    fast, slow = report.fast_steps, report.slow_steps
+    assert fast.latencies.ttft.mean_ms < report.latencies.ttft.mean_ms < slow.latencies.ttft.mean_ms
+    assert fast.latencies.tpot.p50_ms < report.latencies.tpot.p50_ms < slow.latencies.tpot.p50_ms
+    assert fast.saturated_per_s > report.saturated_per_s > slow.saturated_per_s
 
 
 def test_a_small_cache_preempts_and_a_trace_out_of_order_is_sorted() -> None:

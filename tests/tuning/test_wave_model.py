@@ -80,9 +80,16 @@ def test_waves_without_samples_have_the_fit_of_all_waves() -> None:
 def test_one_sample_per_wave_does_not_decide_a_wave() -> None:
     samples = make_samples(lambda wave, grid, loops: 2.0 * grid * loops + 5.0 * loops, waves=5, loops=(4,))
     tables = fit(samples, N_SMS)
-    assert (tables.ranks == 0).all()
-    assert (tables.coefficients >= 0.0).all()
+    assert tables.ranks[0].tolist() == [0, 0, 0, 0, 0, 2]  # three samples each; the last waves together 15
     assert measure_fit_error(tables, samples) < 0.01
+
+
+def test_a_wave_of_one_grid_is_a_step() -> None:
+    samples = make_samples(rise_by_waves, loops=(2, 4, 8, 16))
+    tables = fit(samples.select(samples.map_inputs()[0] % N_SMS == 0), N_SMS)
+    assert tables.ranks[0, :4].tolist() == [2, 2, 2, 2]
+    assert tables.coefficients[0, :4, :2] == pytest.approx(0.0, abs=1e-12)
+    assert tables.coefficients[0, 1, 2] == pytest.approx((0.02 + 0.02) * 20 + 0.5)
 
 
 def test_inputs_that_run_other_code_do_not_bend_the_pooled_fit() -> None:

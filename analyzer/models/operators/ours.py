@@ -64,7 +64,10 @@ def predict_with_weights(
     features = family.compute_features(batch, hardware, terms)
     found = apply_correction(weights, gpu.key, hardware, terms.total_us, features)
     found = msgspec.structs.replace(
-        found, terms_us=_list_terms(terms, found.time_us), locate=partial(locate_rows, batch, terms)
+        found,
+        gpu_us=None if terms.gpu_us is None else terms.gpu_us * found.time_us / terms.total_us,
+        terms_us=_list_terms(terms, found.time_us),
+        locate=partial(locate_rows, batch, terms),
     )
     return found if _has_taught(weights, batch) else _mark_derived(found, weights, batch)
 
@@ -138,6 +141,7 @@ def _predict_untaught(terms: ReferenceTerms) -> OperatorPrediction:
         low_us=terms.total_us * low,
         high_us=terms.total_us * high,
         in_range=np.zeros(len(terms.total_us), dtype=np.bool_),
+        gpu_us=terms.gpu_us,
         basis="analytic reference alone: no row of this operator and data type taught; interval assumed",
         terms_us=_list_terms(terms, terms.total_us),
     )

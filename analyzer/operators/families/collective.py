@@ -85,7 +85,8 @@ def _is_linked(batch: CollectiveBatch, hardware: OperatorHardware) -> NDArray[np
 
 
 def _is_multicast(batch: CollectiveBatch, hardware: OperatorHardware) -> NDArray[np.bool_]:
-    adds = batch.operator is Operator.ALL_REDUCE and hardware.major >= 9
+    has_switch = hardware.architecture.startswith("sm_") and hardware.major >= 9
+    adds = batch.operator is Operator.ALL_REDUCE and has_switch
     switched: NDArray[np.bool_] = _is_linked(batch, hardware) & (batch.gpus >= _MULTICAST_GPUS)
     return switched & adds
 
@@ -96,6 +97,7 @@ FEATURE_NAMES = (
     "log2 bytes / MiB",
     "log2 bytes per GPU and step / 64 KiB",
     "log2 GPUs",
+    "log2 GB/s of the link",
     "crosses PCIe",
     "the switch adds",
 )
@@ -105,6 +107,7 @@ def compute_features(
     batch: CollectiveBatch, hardware: OperatorHardware, terms: ReferenceTerms
 ) -> NDArray[np.float64]:
     """Return what decides the protocol and the number of channels: sizes and the balance of the terms."""
+    linked = _is_linked(batch, hardware)
     chunk = batch.message_bytes / (batch.gpus if batch.operator is Operator.ALL_REDUCE else 1.0)
     columns = [
         np.log2(terms.find_term("latency") / terms.total_us),
@@ -112,7 +115,8 @@ def compute_features(
         np.log2(np.maximum(batch.message_bytes, 1.0) / 2.0**20),
         np.log2(np.maximum(chunk, 1.0) / 2.0**16),
         np.log2(batch.gpus),
-        np.where(_is_linked(batch, hardware), 0.0, 1.0),
+        np.log2(np.where(linked, max(hardware.nvlink_gbps, 1.0), hardware.pcie_gbps)),
+        np.where(linked, 0.0, 1.0),
         np.where(_is_multicast(batch, hardware), 1.0, 0.0),
     ]
     return np.stack(columns, axis=1)

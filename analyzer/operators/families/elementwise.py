@@ -54,13 +54,15 @@ def compute_terms(
     l2_us = moved_bytes / (hardware.l2_copy_gbps * 1e3 * parameters["l2_share"])
     host_us = np.full(len(batch), parameters["host_us"])
     start_us = np.full(len(batch), parameters["start_us"])
-    gpu_us = start_us + add_by_norm(dram_us, l2_us, parameters["storage_power"])
+    storage_us = add_by_norm(dram_us, l2_us, parameters["storage_power"])
+    gpu_us = start_us + storage_us
     return ReferenceTerms(
         names=("host", "start", "dram", "l2"),
         terms_us=np.stack([host_us, start_us, dram_us, l2_us], axis=1),
         total_us=add_by_norm(host_us, gpu_us, parameters["host_power"]),
         flops=batch.elements,
         dram_bytes=moved_bytes,
+        gpu_us=storage_us,
     )
 
 

@@ -107,15 +107,17 @@ def compute_terms(batch: ProductBatch, hardware: OperatorHardware, parameters: P
         total_us=launch + times[best],
         flops=2.0 * batch.batch * batch.m * batch.n * batch.k,
         dram_bytes=_count_bytes(batch),
+        gpu_us=times[best],
     )
 
 
 def compute_sustained_tflops(hardware: OperatorHardware, parameters: Parameters) -> float:
     """Return the FP32 peak that the power limit leaves, in TFLOP/s."""
     process_nm = _look_up(_PROCESS_NM, hardware)
-    power = parameters["kappa"] * hardware.tdp_w / process_nm / hardware.fp32_tflops
+    peak = hardware.fp32_product_tflops
+    power = parameters["kappa"] * hardware.tdp_w / process_nm / peak
     q = parameters["power_sharpness"]
-    return float(hardware.fp32_tflops * (1.0 + power**-q) ** (-1.0 / q))
+    return float(peak * (1.0 + power**-q) ** (-1.0 / q))
 
 
 def _compute_candidates(

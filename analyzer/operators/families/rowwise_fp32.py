@@ -92,13 +92,15 @@ def compute_terms(batch: RowwiseBatch, hardware: OperatorHardware, parameters: P
     host_us = np.full(len(batch), parameters[f"{kind}_host_us"])
     start_us = np.full(len(batch), parameters["start_us"])
     power = parameters["overlap_power"]
-    gpu_us = start_us + add_by_norm(add_by_norm(dram_us, l2_us, 2.0 * power), waves_us, power)
+    work_us = add_by_norm(add_by_norm(dram_us, l2_us, 2.0 * power), waves_us, power)
+    gpu_us = start_us + work_us
     return ReferenceTerms(
         names=("host", "start", "dram", "l2", "waves"),
         terms_us=np.stack([host_us, start_us, dram_us, l2_us, waves_us], axis=1),
         total_us=add_by_norm(host_us, gpu_us, parameters["host_power"]),
         flops=6.0 * batch.rows * batch.columns,
         dram_bytes=2.0 * tensor_bytes,
+        gpu_us=work_us,
     )
 
 

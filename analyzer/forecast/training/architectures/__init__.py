@@ -1,0 +1,1 @@
+"""One file per architecture: its tensor graph from a description, batch and sequence length."""

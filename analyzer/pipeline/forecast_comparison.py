@@ -1,0 +1,244 @@
+"""One run of a model on several GPUs and layouts: times, costs, and the cheapest that meets targets."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from analyzer.fingerprint import compute_model_fingerprint
+from analyzer.forecast.comparison import (
+    Candidate,
+    LatencyTargets,
+    RunTimes,
+    compute_run_cost,
+    compute_token_cost,
+    find_best,
+    find_pareto,
+    list_missed,
+)
+from analyzer.forecast.model_config import read_model_config
+from analyzer.forecast.request_trace import Request, RequestTrace, read_request_trace
+from analyzer.hardware.gpu_database import load_gpu
+from analyzer.pipeline.forecast import ForecastOptions, find_config_file, forecast_model, name_model
+from analyzer.report.forecast_comparison_schema import (
+    ComparedLayoutEntry,
+    ForecastComparison,
+    ForecastTargets,
+)
+from analyzer.report.forecast_schema import ForecastReport
+from analyzer.text.errors import UsageError
+from analyzer.text.progress import ProgressCallback, ignore_progress
+from analyzer.version import __version__
+
+MAX_LAYOUTS = 512
+_MAX_LISTED_FAULTS = 3
+
+
+class ComparisonOptions(Struct, frozen=True):
+    """What is compared beside times: prices by the name of a GPU's file, and limits."""
+
+    prices: Mapping[str, float] = {}  # per GPU-hour
+    targets: LatencyTargets = LatencyTargets()
+
+
+def compare_layouts(
+    config: str | Path | Mapping[str, Any],
+    requests: str | Path | Sequence[Request] | RequestTrace,
+    layouts: Sequence[ForecastOptions],
+    options: ComparisonOptions | None = None,
+    *,
+    progress: ProgressCallback = ignore_progress,
+) -> ForecastComparison:
+    """Return the run on every layout, best first; those that are not possible have their reason.
+
+    config, requests: as of `forecast_model`.
+    layouts: GPU and parallelism of each; framework and data type of the first are the report's.
+    Raises InputError for a file that cannot be read, HardwareError for an unknown GPU, UsageError for targets
+    that are none, and where no layout is possible.
+    """
+    given = options or ComparisonOptions()
+    _check(layouts, given)
+    source = find_config_file(config)
+    model = read_model_config(source)
+    trace = _read_trace(requests)
+    name = name_model(config, model)
+    entries: list[ComparedLayoutEntry] = []
+    reports: list[ForecastReport] = []
+    for done, layout in enumerate(layouts):
+        progress(
+            done, len(layouts), f"{layout.gpu} tp {layout.tensor_parallel} pp {layout.pipeline_parallel}"
+        )
+        gpu = load_gpu(layout.gpu)  # an unknown one is the user's mistake, not a layout that is not possible
+        base = ComparedLayoutEntry(
+            gpu=gpu.key,
+            gpu_name=gpu.name,
+            gpus=layout.tensor_parallel * layout.pipeline_parallel,
+            tensor_parallel=layout.tensor_parallel,
+            pipeline_parallel=layout.pipeline_parallel,
+            expert_parallel=layout.expert_parallel,
+            price_per_gpu_hour=given.prices.get(gpu.key),
+            is_possible=False,
+        )
+        try:
+            report = forecast_model(source, trace, layout, lists_operators=False)
+        except UsageError as error:
+            entries.append(
+                msgspec.structs.replace(base, reason=error.diagnostic.message, hint=error.diagnostic.hint)
+            )
+            continue
+        reports.append(report)
+        entries.append(_fill_entry(base, report, trace, given))
+    if not reports:
+        raise _make_all_impossible_error(entries)
+    return ForecastComparison(
+        tool_version=__version__,
+        model_fingerprint=compute_model_fingerprint(),
+        model=name,
+        framework=reports[0].framework,
+        dtype=reports[0].dtype,
+        requests=len(trace.requests),
+        prompt_tokens=sum(request.prefill_tokens for request in trace.requests),
+        output_tokens=_count_output_tokens(trace),
+        targets=ForecastTargets(
+            ttft_ms=given.targets.ttft_ms, tpot_ms=given.targets.tpot_ms, total_ms=given.targets.total_ms
+        ),
+        ranked_by="cost_per_million_output_tokens" if _has_costs(entries) else "total_ms",
+        layouts=_rank(_mark(entries)),
+        assumptions=_list_common(reports),
+        warnings=(*_list_warnings(entries, given), *dict.fromkeys(w for r in reports for w in r.warnings)),
+    )
+
+
+def _check(layouts: Sequence[ForecastOptions], options: ComparisonOptions) -> None:
+    if not layouts:
+        raise UsageError("nothing to compare", hint="name one GPU and layout at least")
+    if len(layouts) > MAX_LAYOUTS:
+        raise UsageError(f"{len(layouts):,} layouts to compare", hint=f"give at most {MAX_LAYOUTS}")
+    limits = msgspec.structs.asdict(options.targets)
+    for name, limit in limits.items():
+        if limit is not None and not 0.0 < limit < 1e12:
+            option = name.replace("_", "-")
+            raise UsageError(f"--max-{option} {limit:g} is no limit", hint="give milliseconds, more than 0")
+
+
+def _read_trace(requests: str | Path | Sequence[Request] | RequestTrace) -> RequestTrace:
+    if isinstance(requests, RequestTrace):
+        return requests
+    if isinstance(requests, str | Path):
+        return read_request_trace(Path(requests))
+    return RequestTrace(tuple(requests))
+
+
+def _count_output_tokens(trace: RequestTrace) -> int:
+    return sum(request.output_tokens for request in trace.requests)
+
+
+def _fill_entry(
+    base: ComparedLayoutEntry, report: ForecastReport, trace: RequestTrace, options: ComparisonOptions
+) -> ComparedLayoutEntry:
+    """Return the entry of a layout that is possible."""
+    targets, memory = options.targets, report.memory
+    missed = list_missed(RunTimes(report.prefill_ms, report.decode_ms, report.total_ms), targets)
+    cost = token_cost = None
+    if base.price_per_gpu_hour is not None:
+        cost = compute_run_cost(base.price_per_gpu_hour, base.gpus, report.total_ms)
+        token_cost = compute_token_cost(cost, _count_output_tokens(trace))
+    rate = report.output_tokens_per_s
+    filled = memory.weight_bytes + memory.kv_bytes + memory.activation_bytes
+    return msgspec.structs.replace(
+        base,
+        is_possible=True,
+        ttft_ms=report.prefill_ms,
+        ttft_ms_low=report.prefill_ms_low,
+        ttft_ms_high=report.prefill_ms_high,
+        tpot_ms=report.decode_ms,
+        tpot_ms_low=report.decode_ms_low,
+        tpot_ms_high=report.decode_ms_high,
+        total_ms=report.total_ms,
+        total_ms_low=report.total_ms_low,
+        total_ms_high=report.total_ms_high,
+        output_tokens_per_s=rate,
+        output_tokens_per_s_per_gpu=None if rate is None else rate / base.gpus,
+        kv_capacity_tokens=memory.kv_capacity_tokens,
+        memory_share=filled / memory.gpu_bytes,
+        run_cost=cost,
+        cost_per_million_output_tokens=token_cost,
+        meets_targets=not missed if targets.has_any else None,
+        meets_at_high_end=not list_missed(_take_high_ends(report), targets) if targets.has_any else None,
+        missed=missed,
+    )
+
+
+def _take_high_ends(report: ForecastReport) -> RunTimes:
+    """Return the upper ends of the intervals; a time itself where it has none."""
+    ttft_ms, total_ms = report.prefill_ms_high, report.total_ms_high
+    return RunTimes(
+        report.prefill_ms if ttft_ms is None else ttft_ms,
+        report.decode_ms if report.decode_ms_high is None else report.decode_ms_high,
+        report.total_ms if total_ms is None else total_ms,
+    )
+
+
+def _make_all_impossible_error(entries: Sequence[ComparedLayoutEntry]) -> UsageError:
+    """Return the error where no layout is possible: reasons of the first few, each once."""
+    if len(entries) == 1:
+        return UsageError(entries[0].reason, hint=entries[0].hint)
+    reasons = list(dict.fromkeys(entry.reason for entry in entries))
+    shown = "; ".join(reasons[:_MAX_LISTED_FAULTS])
+    more = f"; and {len(reasons) - _MAX_LISTED_FAULTS} more" if len(reasons) > _MAX_LISTED_FAULTS else ""
+    hint = next((entry.hint for entry in entries if entry.hint), "")
+    return UsageError(f"none of {len(entries)} layouts is possible: {shown}{more}", hint=hint)
+
+
+def _has_costs(entries: Sequence[ComparedLayoutEntry]) -> bool:
+    return any(entry.run_cost is not None for entry in entries)
+
+
+def _mark(entries: Sequence[ComparedLayoutEntry]) -> list[ComparedLayoutEntry]:
+    """Return entries with the best and those on the Pareto front marked."""
+    places = [i for i, entry in enumerate(entries) if entry.is_possible]
+    candidates = [_make_candidate(entries[i]) for i in places]
+    best = find_best(candidates)
+    front = find_pareto(candidates)
+    marked = list(entries)
+    for rank, place in enumerate(places):
+        marked[place] = msgspec.structs.replace(entries[place], is_best=rank == best, is_pareto=front[rank])
+    return marked
+
+
+def _make_candidate(entry: ComparedLayoutEntry) -> Candidate:
+    assert entry.total_ms is not None
+    return Candidate(
+        cost=entry.run_cost,
+        gpus=entry.gpus,
+        total_ms=entry.total_ms,
+        meets_targets=entry.meets_targets is not False,
+    )
+
+
+def _rank(entries: Sequence[ComparedLayoutEntry]) -> tuple[ComparedLayoutEntry, ...]:
+    """Return entries by cost, without prices by time: first what meets the targets, last the impossible."""
+
+    def find_key(entry: ComparedLayoutEntry) -> tuple[bool, bool, bool, float, float]:
+        if entry.total_ms is None:
+            return (True, False, False, 0.0, 0.0)
+        cost = entry.cost_per_million_output_tokens
+        without_cost = _has_costs(entries) and cost is None
+        misses = entry.meets_targets is False
+        return (False, misses, without_cost, entry.total_ms if cost is None else cost, entry.total_ms)
+
+    return tuple(sorted(entries, key=find_key))
+
+
+def _list_common(reports: Sequence[ForecastReport]) -> tuple[str, ...]:
+    """Return all assumptions once, in the order of the reports."""
+    return tuple(dict.fromkeys(text for report in reports for text in report.assumptions))
+
+
+def _list_warnings(entries: Sequence[ComparedLayoutEntry], options: ComparisonOptions) -> tuple[str, ...]:
+    unpriced = list(dict.fromkeys(e.gpu_name for e in entries if e.price_per_gpu_hour is None))
+    if not options.prices or not unpriced:
+        return ()
+    return (f"no price of {', '.join(unpriced)}: not among the cheapest",)
