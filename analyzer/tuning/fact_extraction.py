@@ -50,7 +50,10 @@ def _measure(
 ) -> Sequence[float]:
     loop = max(report.loops, key=_count_tensor_cycles, default=None)
     if loop is None or not _count_tensor_cycles(loop) or not report.predictions or gpu.arch is None:
-        raise InputError(f"{report.input}: no loop that multiplies matrices")
+        raise InputError(
+            f"{Path(report.input).name}: no loop that multiplies matrices is found in the compiled code",
+            hint="facts can be made for sm_80, sm_86, sm_89 and sm_90",
+        )
     n_warps, limits = code[3], gpu.arch.limits
     per_subcore = n_warps / limits.subcores_per_sm.value
     resident_warps = (report.predictions[0].occupancy or 0.0) * limits.max_warps_per_sm.value

@@ -43,29 +43,29 @@ class MoeModelConstants(Struct, frozen=True, kw_only=True):
     """Constants of the model; fitted ones by `bench/moe_ranking.py --fit` on half of the open shapes."""
 
     # Of DRAM bandwidth where pieces of 512 bytes are read.
-    hbm_efficiency: float = 0.9408
-    gddr_efficiency: float = 0.8891
+    hbm_efficiency: float = 0.9291
+    gddr_efficiency: float = 0.8797
     # Of that, with pieces of 64, 128 and 256 bytes.
-    hbm_piece_64: float = 0.6764
-    hbm_piece_128: float = 1.0058
-    hbm_piece_256: float = 1.0204
-    gddr_piece_64: float = 0.9145
-    gddr_piece_128: float = 0.9059
-    gddr_piece_256: float = 0.9826
-    queue: float = 0.3074
-    held_share: float = 0.9571  # of the chain of an iteration in which its tile keeps its buffer
-    group_cost: float = 0.0062  # of the DRAM's time, for each doubling of the row blocks that go side by side
-    drain_cost: float = 0.0304  # of the DRAM's time, by (stages - 1) / iterations, in which a CTA loads no more
-    l2_efficiency: float = 0.8022
-    warp_mma_efficiency: float = 1.1191
-    warpgroup_mma_efficiency: float = 1.0192
-    exposed_cycles: float = 315.0471  # per iteration of one CTA: barrier and first fragments
-    load_cycles: float = 482.3452  # from request to buffer
-    cta_cycles: float = 2327.4296  # before and after the loop, for the CTAs of an SM together
-    spread: float = 0.0413  # of a CTA's duration
-    launch_us: float = 1.9548
-    norm: float = 4.68
-    latency_norm: float = 2.563
+    hbm_piece_64: float = 0.6696
+    hbm_piece_128: float = 0.9929
+    hbm_piece_256: float = 1.017
+    gddr_piece_64: float = 0.7874
+    gddr_piece_128: float = 0.9347
+    gddr_piece_256: float = 0.9776
+    queue: float = 0.2675
+    held_share: float = 1.018  # of the chain of an iteration in which its tile keeps its buffer
+    group_cost: float = 0.005678  # of the DRAM's time, for each doubling of the group
+    drain_cost: float = 0.02982  # of the DRAM's time, by (stages - 1) / iterations: no loads at a CTA's end
+    l2_efficiency: float = 0.8218
+    warp_mma_efficiency: float = 1.162
+    warpgroup_mma_efficiency: float = 0.8549
+    exposed_cycles: float = 200.5  # per iteration of one CTA: barrier and first fragments
+    load_cycles: float = 473.4  # from request to buffer
+    cta_cycles: float = 2170  # before and after the loop, for the CTAs of an SM together
+    spread: float = 0.03584  # of a CTA's duration
+    launch_us: float = 1.794
+    norm: float = 5.835
+    latency_norm: float = 1.778
 
 
 CONSTANTS = MoeModelConstants()

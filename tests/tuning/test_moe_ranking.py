@@ -179,3 +179,15 @@ def test_the_space_has_what_the_frameworks_run_by_default() -> None:
     assert {(64, 64, 32, 8, 4, 3), (16, 32, 64, 1, 4, 3)} <= configs
     assert len(CODE_COLUMNS) == 5
     assert max(each[5] for each in list_configs(100 << 10).tolist()) == 4
+
+
+def test_what_triton_compiles_has_the_facts_that_are_shipped(tmp_path) -> None:
+    pytest.importorskip("triton")
+    from analyzer.tuning.fact_extraction import extract_facts
+    from analyzer.tuning.triton_compilation import compile_codes, write_cubins
+
+    code = (16, 64, 128, 4, 3)
+    cubins = write_cubins(compile_codes([code], 80, "bf16", 1), tmp_path)
+    made = extract_facts(KERNEL, "sm_80", find_gpus("a100")[0], "here", cubins)
+    shipped = load_shipped_facts(KERNEL, "sm_80")
+    assert made.values[0].tolist() == shipped.values[shipped.find_rows(np.array([code]))[0]].tolist()
