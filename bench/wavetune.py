@@ -1,6 +1,7 @@
 """Judge WaveTune on machines whose times are known and on an H100's measured configurations.
 
     python bench/wavetune.py            everything, into the results of docs/wavetune.md (about two minutes)
+    python bench/wavetune.py speed      the last section alone, for a machine that is quiet
     python bench/wavetune.py profile    traces/h100/gemm_profile.csv and gemm_wavetune.npz, from the traces
 
 Times of the machine that runs this are also given over one addition of numpy on as many elements as there are
@@ -34,7 +35,7 @@ from analyzer.tuning.wave_model import FitOptions, FitVariant, fit, measure_fit_
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "wavetune.md"
-HEADING = "## Results\n"
+HEADING, SPEED_HEADING = "## Results\n", "### Speed\n"
 TRACES = ROOT / "traces" / "h100"
 VARIANTS = tuple(FitVariant)
 SEEDS = (0, 1, 2, 3)
@@ -50,6 +51,7 @@ GEMM_VALUES = {
 GEMM_RANGES = ((64, 16_384), (384, 8192), (2048, 8192))
 LENGTHS = (64, 16_384)
 HEADS = (16, 32, 64, 128)
+INTERVALS = (1, 2, 3, 4)
 
 Floats = NDArray[np.float64]
 
@@ -58,6 +60,10 @@ def main() -> None:
     """Write the results, or the profile."""
     if sys.argv[1:] == ["profile"]:
         write_profile()
+        return
+    if sys.argv[1:] == ["speed"]:
+        head = PAGE.read_text(encoding="utf-8").partition(SPEED_HEADING)[0]
+        write_file(PAGE, [(head + write_speed()).encode()])
         return
     sections = (
         write_simulation,
@@ -221,12 +227,12 @@ def write_ranges() -> str:
         shapes, rows = draw_shapes("flash_attention", 7, lengths, (16,)), []
         for waves in (1, 2, 5, 10, 20):
             cells = []
-            for intervals in (1, 2, 3, 4):
+            for intervals in INTERVALS:
                 options = PlanOptions(waves=waves, intervals=intervals, heads=(16,))
                 samples = measure_plan(machine, kernel, options, 7)
                 cells.append(f"{100 * Times(machine, kernel, samples, shapes).judge(FitOptions()):.1f} %")
             rows.append([str(waves), *cells])
-        head = ["W", *(f"I = {intervals}" for intervals in (1, 2, 3, 4))]
+        head = ["W", *(f"I = {intervals}" for intervals in INTERVALS)]
         tables.append(f"Lengths {lengths[0]:,} to {lengths[1]:,}:\n\n{render_table(head, rows)}")
     return (
         "### Waves and sub-intervals of the profile (figure 11)\n\n"
@@ -264,11 +270,11 @@ def write_h100_plan() -> str:
     return (
         "### A real plan, judged on real shapes\n\n"
         "3,456 launches of an H100's GEMM plan (W = 12, I = 3, four loop counts, six tiles, four pairs of "
-        "warps and stages; traces/h100/README.md) are fitted; 28 products of the sweep there, none of them in "
-        "the plan, are chosen for. Best measured time of these 24 configurations over the choice's, and in "
-        "brackets the mean error of the predicted time. Shapes of few rows read weights from DRAM that the "
-        "plan's nearly square grids find in the L2; rows of 2,056 and 4,104 elements are not aligned to 16, "
-        "so copies are not staged and other code runs: a profile holds for what it measured.\n\n"
+        "warps and stages; traces/h100/README.md) are fitted; 28 products of the sweep there, none of them "
+        "in the plan, are chosen for. Best measured time of these 24 configurations over the choice's, and "
+        "in brackets the mean error of the predicted time. Shapes of few rows read weights from DRAM that "
+        "the plan's nearly square grids find in the L2; rows of 2,056 and 4,104 elements are not aligned to "
+        "16, so copies are not staged and other code runs: a profile holds for what it measured.\n\n"
         + render_table(head, rows)
     )
 
@@ -347,7 +353,7 @@ def write_speed() -> str:
         Chooser(path)
         load_ms = 1e3 * (perf_counter() - begin)
     return (
-        "### Speed\n\n"
+        f"{SPEED_HEADING}\n"
         "One shared core of a virtual machine (AMD EPYC, two cores; Python 3.11, numpy 2.4). Choices: the "
         "shortest mean of 40 in a row. `new shape`: every input drawn anew, nothing kept from an earlier "
         "choice; `over one addition`: of two vectors of as many elements as macro configurations, with an "

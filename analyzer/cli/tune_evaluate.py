@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from analyzer.tuning.measured_table import MeasuredTable
 
 _SCHEMA = "warplens/tune-evaluate/1"
-_LIST_MARGIN = 0.02  # what is not listed counts as so much slower than the list's limit
 
 
 @click.command(
@@ -90,13 +89,13 @@ def evaluate(
 
     from analyzer.hardware.gpu_database import load_gpu
     from analyzer.tuning.evaluation import evaluate as judge
-    from analyzer.tuning.policies import PolicyOptions, fit_policy, parse_policies
+    from analyzer.tuning.policies import PolicyOptions, find_list_cap, fit_policy, parse_policies
 
     if (test is None) == (split is None):
         raise UsageError("say what judges: --test HELDOUT.csv, or --split 0.5 of the shapes teach")
     names = parse_policies(policies)
     learned, judged = _load_tables(profile, test, split, seed, by, kernel_name, gpu)
-    cap = None if near_best is None else 1.0 + near_best / 100 + _LIST_MARGIN
+    cap = None if near_best is None else find_list_cap(near_best)
     options = PolicyOptions(sms or load_gpu(learned.gpu).sm_count, seed, cap, trees)
     with show_progress("fitting") as progress:
         fitted = []

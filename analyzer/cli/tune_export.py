@@ -39,6 +39,13 @@ _KERNEL = "grouped_gemm"
 @click.option(
     "--intermediate", type=click.IntRange(1, 1 << 24), required=True, help="N: of an expert, on one GPU."
 )
+@click.option("--unseen", is_flag=True, help="A model that the profile does not have: smoothed waves choose.")
+@click.option(
+    "--near-best",
+    type=click.FloatRange(0, 100, min_open=True),
+    metavar="PERCENT",
+    help="With --unseen: the profile lists only what is within so many percent of the best.",
+)
 @click.option("--tokens", default=_TOKENS, show_default=True, help="Batch sizes.")
 @click.option("--device-name", default="", help="As torch.cuda.get_device_name() says; else from the GPU.")
 @click.option("--dtype", default="", help="fp8_w8a8, int8_w8a8, int8_w8a16, int4_w4a16; none for 16-bit.")
@@ -54,6 +61,8 @@ def export(
     topk: int,
     hidden: int,
     intermediate: int,
+    unseen: bool,
+    near_best: float | None,
     tokens: str,
     device_name: str,
     dtype: str,
@@ -63,15 +72,19 @@ def export(
     """Write the configurations of a mixture of experts as vLLM and SGLang read them.
 
     From an artifact of `tune fit` the choice for each batch size; from a profile the fastest measured one of
-    those batch sizes that it has. The file goes into the folder -o (the current one), named as the engine
-    looks for it.
+    those batch sizes that it has, or with --unseen what its other models suggest for this one. The file goes
+    into the folder -o (the current one), named as the engine looks for it.
     """
     from analyzer.tuning.moe_config_files import MoeFileKey, MoeFramework, format_moe_config_file
 
     sizes = parse_sizes("--tokens", tokens)
     shape = (experts, topk, 2 * intermediate, hidden)
-    is_profile = source.suffix == ".csv"
-    gpu, choose = _load_profile(source, shape) if is_profile else _load_artifact(source, shape)
+    if source.suffix != ".csv":
+        gpu, choose = _load_artifact(source, shape)
+    elif unseen:
+        gpu, choose = _fit_profile(source, shape, near_best)
+    else:
+        gpu, choose = _load_profile(source, shape)
     key = MoeFileKey(
         experts=experts,
         intermediate=intermediate,
@@ -128,6 +141,25 @@ def _load_profile(path: Path, shape: tuple[int, ...]) -> "tuple[str, Callable[[i
         return _make_config(dict(zip(names, table.configs[best].tolist(), strict=True)))
 
     return table.gpu, choose
+
+
+def _fit_profile(
+    path: Path, shape: tuple[int, ...], near_best: float | None
+) -> "tuple[str, Callable[[int], MoeConfig | None]]":
+    """Return the GPU of a profile and the choice of smoothed waves that are fitted to it."""
+    from analyzer.hardware.gpu_database import load_gpu
+    from analyzer.tuning.measured_table import tabulate
+    from analyzer.tuning.policies import find_list_cap
+    from analyzer.tuning.samples import read_samples
+    from analyzer.tuning.smoothed_waves import SmoothingOptions, fit_smoothed
+
+    table = tabulate(select_part(path, read_samples(path), _KERNEL, "")).keep_known_configs()
+    options = SmoothingOptions()
+    if near_best is not None:
+        options = SmoothingOptions(cap=find_list_cap(near_best))
+        table = table.fill_unlisted(options.cap)
+    choose = fit_smoothed(table, load_gpu(table.gpu).sm_count, options).make_chooser()
+    return table.gpu, lambda size: _make_config(choose((size, *shape)))
 
 
 def _make_config(values: "Mapping[str, int]") -> "MoeConfig":

@@ -32,6 +32,8 @@ def _shape_options(command: click.decorators.FC) -> click.decorators.FC:
     epilog=make_examples(
         "warplens tune rank --kernel fused_moe --m 64 --experts 64 --topk 6 --hidden 3584 "
         "--intermediate 1536 --gpu a100 --top 10",
+        "warplens tune rank --m 4096 --experts 8 --topk 2 --hidden 4096 --intermediate 14336 --gpu h20 "
+        "--format json",
     )
 )
 @click.option("--kernel", default="fused_moe", show_default=True, help=f"Kernel: {', '.join(_KERNELS)}.")

@@ -34,7 +34,7 @@ _Rows = NDArray[Any]
 _TABLE_LENGTH = 4096  # units of an input whose tiles are counted beforehand; of 16 each up to 65,536
 _MOST_KEPT_ROWS, _MOST_KEPT_CHOICES = 16_384, 4096
 _MOST_UNITS = 1 << 40
-_BLOCK_LENGTH = 1024  # inputs of a batch at a time: their columns stay in the cache
+_BLOCK_LENGTH = 2048  # inputs of a batch at a time: their columns stay in the cache
 
 
 class BatchChoice(Struct, frozen=True):

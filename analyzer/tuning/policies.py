@@ -20,6 +20,7 @@ from analyzer.tuning.measured_table import MeasuredTable
 from analyzer.tuning.smoothed_waves import SmoothedTables, SmoothingOptions, fit_smoothed
 from analyzer.tuning.wave_model import FitOptions, FitVariant, WaveTables, fit
 
+_LIST_MARGIN = 0.02
 _ORDER = "GROUP_SIZE_M"
 _STAND_INS = (
     None,
@@ -149,6 +150,11 @@ class LearnedPolicy(Struct, frozen=True):
 
 def _pad_ranking(ranked: Integers, count: int) -> Integers:
     return np.pad(ranked, ((0, 0), (0, count - ranked.shape[1]), (0, 0)), constant_values=-1)
+
+
+def find_list_cap(percent: float) -> float:
+    """Return what unlisted times count as, over the best, in a list of what is within `percent`."""
+    return 1.0 + percent / 100 + _LIST_MARGIN
 
 
 class PolicyOptions(Struct, frozen=True):

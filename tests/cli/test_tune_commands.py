@@ -158,3 +158,13 @@ def test_a_file_without_a_name_cannot_be_carried(folder: Path, capsys: pytest.Ca
     (folder / "x.json").write_text('{"1": {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 64}}')
     assert run(["tune", "import", "x.json", "--format", "vllm"]) == 2
     assert "does not say what it was tuned for" in capsys.readouterr().err
+
+
+def test_export_for_a_model_that_was_not_measured(folder: Path) -> None:
+    write_profile(folder / "p.csv", "grouped_gemm")
+    model = "--experts 16 --topk 2 --hidden 1024 --intermediate 512 --tokens 1,4096"
+    assert run(shlex.split(f"tune export p.csv --format vllm {model}")) == 2
+    assert run(shlex.split(f"tune export p.csv --format vllm {model} --unseen --near-best 1")) == 0
+    found = read_moe_config_file(folder / "E=16,N=512,device_name=NVIDIA_H100_80GB_HBM3.json")
+    few, many = (config for _, config in found.by_tokens)
+    assert few.block_size_m < many.block_size_m

@@ -19,6 +19,7 @@ _MARGIN_SHARE = 0.08  # of the span, free at both ends
 _LABEL_HEIGHT, _CHARACTER_WIDTH = 14.0, 6.4
 _POINT_GAP = 8.0
 _MAX_TICKS = 7
+_LEAST_VALUE = 1e-300  # what is less counts as nothing: quotients of subnormal numbers have no digits
 _TRAILING_ZEROS = re.compile(r"(?<=\d)\.0+(?!\d)|(?<=\.\d)0+(?!\d)|(?<=\.\d\d)0+(?!\d)")
 
 
@@ -146,7 +147,8 @@ class _Scale:
         low, high = min(values), max(values)
         self.is_log = low > 0.0 and high / low > _MIN_LOG_RATIO
         low, high = (self._warp(low), self._warp(high))
-        span = (high - low) or abs(high) or 1.0
+        span = (high - low) or abs(high)
+        span = span if span > _LEAST_VALUE else 1.0
         self.low, self.high = low - _MARGIN_SHARE * span, high + _MARGIN_SHARE * span
         self.start, self.end = start, end
 
@@ -155,7 +157,8 @@ class _Scale:
 
     def place(self, value: float) -> float:
         """Return the pixel of a value; one beyond the axis stays at its end."""
-        share = (self._warp(max(value, 1e-300) if self.is_log else value) - self.low) / (self.high - self.low)
+        warped = self._warp(max(value, _LEAST_VALUE) if self.is_log else value)
+        share = (warped - self.low) / (self.high - self.low)
         return self.start + min(1.0, max(0.0, share)) * (self.end - self.start)
 
     def make_ticks(self, axis: Axis) -> tuple[Tick, ...]:
