@@ -6,7 +6,7 @@ The lists (288 shapes each on A100, A40 and H800) name the configurations within
 the sweep of traces/h100 has all times of 20 shapes. Constants of the model are fitted on half of the shapes:
 those where the number of the model (sorted by experts, topk, hidden, intermediate) and that of the batch add
 up to an even one, of the H100 every other shape. `--fit` fits them again, and once without each GPU, in about
-eight minutes of one core; without it the figures of the constants in the code are shown.
+three minutes of one core; without it the figures of the constants in the code are shown.
 """
 
 import argparse
@@ -352,7 +352,7 @@ _PAGE = """# Ranking fused-MoE configurations with no GPU
 
 Written by `python bench/moe_ranking.py` from `data/pipeweave/moe_tuning` (lists of all configurations within
 1 % of the best of a sweep: 288 shapes each on A100, A40, H800) and the sweep of traces/h100 (all times of 20
-shapes). `warplens tune rank` ranks the whole space, some 750 to 1,700 configurations of a shape, from facts
+shapes). `warplens tune rank` ranks the whole space, some 350 to 1,700 configurations of a shape, from facts
 of compiled code; nothing of the shape is measured.
 
 *first*, *first 5*, *first 10*: shares of shapes with a configuration within 1 % of the best among so many of
@@ -361,8 +361,8 @@ so many of the ranking's first are measured and the best of them taken, where al
 
 {table}
 The model's {n} constants are fitted on the *fitted half*: shapes where the numbers of model and batch size
-add up to an even one, and every other shape of the H100's sweep. *fitted without it*: on no shape of that GPU
-(for the H800 not of the H100 either), judged on all shapes. The rule of thumb (rows just enough for an
+add up to an even one (every third of them), and of the H100's sweep every other shape. *fitted without it*: on
+no shape of that GPU (for the H800 not of the H100 either), judged on all shapes. The rule of thumb (rows just enough for an
 expert, K 128, N 128, three stages, eight warps) was found by eye on these data.
 
 ## Against times of other launches
