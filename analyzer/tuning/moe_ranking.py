@@ -51,8 +51,8 @@ _FITTED_GPUS = ("a100-80gb-sxm", "a40", "h800-sxm", "h100-sxm")
 _KNOWN_ERROR = "times of best configurations: off by 2 to 7 % in the mean on GPUs of the fit, as this is"
 _UNKNOWN_ERROR = (
     "the model was fitted on A100, A40, H800 and H100, not on this GPU: with each left out in turn, times of "
-    "best configurations were off by 4 to 6 % in the mean, and one of the first ten was within 1 % of the best for "
-    "59 to 85 % of the shapes"
+    "best configurations were off by 4 to 6 % in the mean, and one of the first ten was within 1 % of the "
+    "best for 59 to 85 % of the shapes"
 )
 
 
