@@ -363,7 +363,9 @@ so many of the ranking's first are measured and the best of them taken, where al
 The model's {n} constants are fitted on the *fitted half*: shapes where the numbers of model and batch size
 add up to an even one (every third of them), and of the H100's sweep every other shape. *fitted without it*:
 on no shape of that GPU (for the H800 not of the H100 either), judged on all shapes. The rule of thumb (rows
-just enough for an expert, K 128, N 128, three stages, eight warps) was found by eye on these data. The form of the model, and the values that fits
+just enough for an expert, K 128, N 128, three stages, eight warps) was found by eye on these data.
+
+The form of the model, and the values that fits
 begin from, were chosen while looking at rows of all these GPUs: figures of GPUs never looked at may be lower.
 
 ## Against times of other launches
