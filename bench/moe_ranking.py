@@ -365,6 +365,9 @@ add up to an even one (every third of them), and of the H100's sweep every other
 on no shape of that GPU (for the H800 not of the H100 either), judged on all shapes. The rule of thumb (rows
 just enough for an expert, K 128, N 128, three stages, eight warps) was found by eye on these data.
 
+The form of the model, and the values that fits
+begin from, were chosen while looking at rows of all these GPUs: figures of GPUs never looked at may be lower.
+
 ## Against times of other launches
 
 `rows/moe.csv` has times of SGLang's configuration without tuning, which it does not name. Over the time that
