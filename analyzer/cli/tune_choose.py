@@ -30,7 +30,8 @@ def _size_options(command: click.decorators.FC) -> click.decorators.FC:
 @click.command(
     epilog=make_examples(
         "warplens tune choose traces/h100/gemm_wavetune.npz --m 512 --n 4096 --k 4096",
-        "warplens tune choose traces/h100/gemm_wavetune.npz --m 1000 --n 4096 --k 4096 --format json",
+        "warplens tune choose traces/h100/gemm_wavetune.npz --m 384 --n 384 --k 256 "
+        "--measured traces/h100/gemm_profile.csv",
     )
 )
 @click.argument(
@@ -44,6 +45,12 @@ def _size_options(command: click.decorators.FC) -> click.decorators.FC:
     "--table", type=click.Path(path_type=Path), help="CSV with the inputs as columns: a choice for each row."
 )
 @click.option(
+    "--measured",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Profile with times of this input: they stand, and level the predictions of the others.",
+)
+@click.option(
     "--format", "output_format", type=click.Choice(["text", "json"]), default="text", help="Output."
 )
 @click.option(
@@ -54,6 +61,7 @@ def choose(
     *,
     sizes: tuple[str, ...],
     table: Path | None,
+    measured: Path | None,
     output_format: str,
     output: Path | None,
     **named: int | None,
@@ -69,8 +77,12 @@ def choose(
     given = {name: value for name, value in named.items() if value is not None}
     given.update(_parse_size(text) for text in sizes)
     if table is not None:
-        if given:
-            raise UsageError("--table has the inputs: leave out the others")
+        if given or measured is not None:
+            raise UsageError(
+                "--table has the inputs: leave out the others"
+                if given
+                else "--measured is for one input: leave out --table"
+            )
         write_text(_choose_rows(chooser, table), output)
         return
     unknown = [name for name in given if name not in chooser.space.inputs]
@@ -79,7 +91,7 @@ def choose(
             f"kernel {chooser.space.name} has no input {unknown[0]}",
             hint=f"it takes {', '.join(chooser.space.inputs)}",
         )
-    write_text(_format_choice(chooser, given, output_format), output)
+    write_text(_format_choice(chooser, given, measured, output_format), output)
 
 
 def _parse_size(text: str) -> tuple[str, int]:
@@ -89,27 +101,34 @@ def _parse_size(text: str) -> tuple[str, int]:
     return name.strip(), int(value)
 
 
-def _format_choice(chooser: "Chooser", given: dict[str, int], output_format: str) -> str:
+def _format_choice(
+    chooser: "Chooser", given: dict[str, int], measured: Path | None, output_format: str
+) -> str:
     """Return the choice for one input as text or JSON."""
     import msgspec
-    import numpy as np
+
+    from analyzer.tuning.measured_choice import choose_with_samples
+    from analyzer.tuning.samples import read_samples
 
     shape = chooser.space.order_inputs(given)
-    batch = chooser.choose_batch(np.array([shape], dtype=np.int64))
-    config = chooser.get_config(int(batch.macro_ids[0]), int(batch.micro_ids[0]))
-    time_us = float(batch.time_us[0])
+    samples = None if measured is None else read_samples(measured)
+    choice = choose_with_samples(chooser, samples, shape)
     found = chooser.artifact.description
+    basis = "measured" if choice.is_measured else "predicted"
     if output_format == "json":
         answer = {
             "kernel": found.kernel,
             "gpu": found.gpu,
             "shape": dict(zip(chooser.space.inputs, shape, strict=True)),
-            "config": config,
-            "predicted_us": time_us,
+            "config": choice.config,
+            f"{basis}_us": choice.time_us,
+            "measured_configurations": choice.n_measured,
         }
         return msgspec.json.format(msgspec.json.encode(answer)).decode() + "\n"
-    listed = " ".join(f"{name}={value}" for name, value in config.items())
-    return f"{listed}\n  predicted {time_us:.2f} us ({found.kernel} on {found.gpu}, {found.variant})\n"
+    listed = " ".join(f"{name}={value}" for name, value in choice.config.items())
+    count = "" if measured is None else f"; {choice.n_measured} configurations of this input are measured"
+    where = f"{found.kernel} on {found.gpu}, {found.variant}{count}"
+    return f"{listed}\n  {basis} {choice.time_us:.2f} us ({where})\n"
 
 
 def _choose_rows(chooser: "Chooser", path: Path) -> Iterator[str]:
