@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from analyzer.hardware.gpu_selection import find_gpus
 from analyzer.tuning.fused_moe_space import CONFIG_COLUMNS, KERNEL, Integers, MoeShape
 from analyzer.tuning.kernel_facts import load_shipped_facts
-from analyzer.tuning.moe_ranking import find_candidates
+from analyzer.tuning.moe_ranking import compute_intervals, find_candidates
 from analyzer.tuning.moe_time_model import CONSTANTS, Floats, MoeModelConstants, MoeTimeModel
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -279,6 +279,32 @@ def check_rows(constants: MoeModelConstants) -> Iterator[tuple[str, ...]]:
         yield name, str(len(each)), f"{low:.2f}", f"{median:.2f}", f"{high:.2f}"
 
 
+def check_intervals(
+    cases: dict[str, list[Case]], fits: dict[str, MoeModelConstants]
+) -> Iterator[tuple[str, ...]]:
+    """Yield for each GPU the shares of times in their 80 % intervals: of best ones, and of whole sweeps."""
+    for gpu, each in cases.items():
+        held = [case for case in each if not case.is_teaching]
+        yield f"{gpu}: other half", *_count_held(held, CONSTANTS, is_fitted=True)
+        if gpu in fits:
+            yield f"{gpu}: fitted without it", *_count_held(each, fits[gpu], is_fitted=False)
+
+
+def _count_held(
+    cases: Sequence[Case], constants: MoeModelConstants, *, is_fitted: bool
+) -> tuple[str, str, str]:
+    best, swept = [], []
+    for case in cases:
+        known = np.isfinite(case.known_us)
+        if not known.any():
+            continue
+        low, high = compute_intervals(case.predict(constants), is_fitted=is_fitted)
+        is_held = (low <= case.known_us) & (case.known_us <= high)
+        best.append(is_held[int(np.nanargmin(case.known_us))])
+        swept += is_held[known].tolist() if case.is_whole_sweep else []
+    return f"{len(best)}", f"{np.mean(best):.0%}", f"{np.mean(swept):.0%}" if swept else ""
+
+
 def describe(name: str, found: Score) -> tuple[str, ...]:
     """Return a row of the table."""
     error = "" if np.isnan(found.best_time_error) else f"{found.best_time_error:.1%}"
@@ -345,7 +371,10 @@ def render_page(cases: dict[str, list[Case]], fits: dict[str, MoeModelConstants]
     absolute = render_table(
         ("GPU", "rows", "lowest tenth", "median", "highest tenth"), list(check_rows(CONSTANTS))
     )
-    return _PAGE.format(table=render_table(_HEAD, rows), absolute=absolute)
+    intervals = render_table(
+        ("GPU", "shapes", "best configuration", "all configurations"), list(check_intervals(cases, fits))
+    )
+    return _PAGE.format(table=render_table(_HEAD, rows), absolute=absolute, intervals=intervals)
 
 
 _PAGE = """# Ranking fused-MoE configurations with no GPU
@@ -365,9 +394,15 @@ add up to an even one (every third of them), and of the H100's sweep every other
 on no shape of that GPU (for the H800 not of the H100 either), judged on all shapes. The rule of thumb (rows
 just enough for an expert, K 128, N 128, three stages, eight warps) was found by eye on these data.
 
-The form of the model, and the values that fits
-begin from, were chosen while looking at rows of all these GPUs: figures of GPUs never looked at may be lower.
+The form of the model, and the values that fits begin from, were chosen while looking at rows of all these
+GPUs: figures of GPUs never looked at may be lower.
 
+## Intervals
+
+Shares of measured times that lie in the 80 % intervals. Their widths were read off the halves that the fit
+did not see; on GPUs that were not fitted they are half as wide again, which is assumed.
+
+{intervals}
 ## Against times of other launches
 
 `rows/moe.csv` has times of SGLang's configuration without tuning, which it does not name. Over the time that

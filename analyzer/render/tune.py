@@ -28,6 +28,7 @@ def print_ranking(report: TuneRankReport, console: Console) -> None:
         Column("rank"),
         *(Column(_HEADINGS.get(name, name)) for name in names),
         Column("time us"),
+        Column("80 % interval", drop_rank=4),
         Column("basis", ColumnFit.NO_WRAP, drop_rank=1),
         Column("bound", ColumnFit.NO_WRAP, drop_rank=2),
         *(Column(name, drop_rank=3) for name in _NUMBER_COLUMNS),
@@ -55,7 +56,14 @@ def _make_row(entry: RankedConfigEntry, names: list[str]) -> tuple[str, ...]:
         str(entry.rank),
         *(str(entry.config.get(name, "")) for name in names),
         f"{entry.time_us:,.2f}",
+        _format_interval(entry),
         entry.basis,
         entry.bound,
         *("" if number is None else f"{number:,}" for number in numbers),
     )
+
+
+def _format_interval(entry: RankedConfigEntry) -> str:
+    if entry.time_us_low is None or entry.time_us_high is None:
+        return ""
+    return f"{entry.time_us_low:,.3g} to {entry.time_us_high:,.3g}"

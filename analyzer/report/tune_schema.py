@@ -24,6 +24,10 @@ class RankedConfigEntry(Struct, frozen=True, kw_only=True):
         ),
     ]
     time_us: Annotated[float, Meta(description="Predicted, or measured where `basis` says so.")]
+    time_us_low: Annotated[float | None, Meta(description="Lower end of the 80 % interval.")] = None
+    time_us_high: Annotated[
+        float | None, Meta(description="Upper end; as the lower one null where the time is measured.")
+    ] = None
     basis: Annotated[str, Meta(description="predicted or measured.")] = "predicted"
     bound: Annotated[str, Meta(description="The resource that needs most time.")] = ""
     ctas_per_sm: int | None = None

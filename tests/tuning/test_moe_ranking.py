@@ -145,6 +145,7 @@ def test_measured_times_stand_and_scale_their_tile(tmp_path) -> None:
     report = rank(DECODE, "a100", measurements=read_measurements(path, DECODE))
     entries = {tuple(each.config.values()): each for each in report.configurations}
     assert entries[slow].basis == "measured"
+    assert entries[slow].time_us_high is None
     assert entries[slow].time_us == pytest.approx(2.0 * plain[slow])
     assert sum(each.basis == "measured" for each in report.configurations) == 1
     ratios = {entries[config].time_us / plain[config] for config in plain}
@@ -191,3 +192,15 @@ def test_what_triton_compiles_has_the_facts_that_are_shipped(tmp_path) -> None:
     made = extract_facts(KERNEL, "sm_80", find_gpus("a100")[0], "here", cubins)
     shipped = load_shipped_facts(KERNEL, "sm_80")
     assert made.values[0].tolist() == shipped.values[shipped.find_rows(np.array([code]))[0]].tolist()
+
+
+def test_intervals_hold_the_time_and_widen_beyond_the_fastest_and_the_fitted_gpus() -> None:
+    fitted, other = rank(DECODE, "a100").configurations, rank(DECODE, "l40s").configurations
+    for entries in (fitted, other):
+        assert all(each.time_us_low < each.time_us < each.time_us_high for each in entries)
+    widths = [
+        [each.time_us_high / each.time_us_low for each in (entries[0], entries[-1])]
+        for entries in (fitted, other)
+    ]
+    assert widths[0][0] < widths[0][1]
+    assert widths[0][0] < widths[1][0]
