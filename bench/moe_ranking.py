@@ -293,7 +293,7 @@ def check_intervals(
 def _count_held(
     cases: Sequence[Case], constants: MoeModelConstants, *, is_fitted: bool
 ) -> tuple[str, str, str]:
-    best, swept = [], []
+    best, swept = [], list[bool]()
     for case in cases:
         known = np.isfinite(case.known_us)
         if not known.any():
