@@ -173,7 +173,7 @@ class _Scale:
         decades = range(math.floor(self.low), math.ceil(self.high) + 1)
         for steps in ((1, 1.5, 2, 3, 4, 5, 7), (1, 2, 5), (1, 3), (1,)):
             found = [step * 10.0**decade for decade in decades for step in steps]
-            found = [value for value in found if self.low <= math.log10(value) <= self.high]
+            found = [value for value in found if value > 0.0 and self.low <= math.log10(value) <= self.high]
             if len(found) <= _MAX_TICKS:
                 return found
         return found[:: -(-len(found) // _MAX_TICKS)]
