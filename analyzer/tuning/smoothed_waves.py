@@ -12,9 +12,8 @@ sweeps only the configurations near the best are known. Three changes make that 
    fewer samples there are in effect, so that few samples give a mean. The result is a table of alpha, beta,
    gamma, delta as in (8), at powers of two of the wave.
 3. Of grouped products a second coordinate joins the wave: rows per group (tokens per expert). The paper
-reduces
-   grouped products to one group and names that as the reason of its largest distance from the oracle (5.2); G
-   and L alone cannot tell 64 experts of 16 rows from 32 experts of 32, which need other tiles.
+   reduces grouped products to one group and names that as the reason of its largest distance from the oracle
+   (5.2); G and L alone cannot tell 64 experts of 16 rows from 32 experts of 32, which need other tiles.
 
 Both stages of the choice stay: the least predicted time over macro configurations (9), then the micro
 configuration that the winner's entry holds (10). Macro configurations that win for none of the samples are
