@@ -1,9 +1,11 @@
 """`warplens tune rank` through the command line."""
 
 import json
+import subprocess
 import sys
 
 import pytest
+from paths import ROOT
 
 from analyzer.cli.app import run
 
@@ -21,7 +23,16 @@ def test_json_lists_configurations_best_first(capsys) -> None:
         "BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages",
     }  # fmt: skip
     assert report["pruned"]
-    assert not {"triton", "torch", "sklearn"} & set(sys.modules) or "torch" in sys.modules
+
+
+def test_it_needs_neither_triton_nor_a_learning_library() -> None:
+    """In a process of its own: in this one other tests have loaded them."""
+    program = (
+        "import sys; from analyzer.cli.app import run; "
+        f"code = run({[*COMMAND, '--gpu', 'a100']!r}); "
+        "sys.exit(code or ','.join({'triton', 'torch', 'sklearn'} & set(sys.modules)) or 0)"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True)
 
 
 def test_text_shows_the_best_and_what_was_left_out(capsys) -> None:
