@@ -13,7 +13,6 @@ import argparse
 import csv
 import json
 import lzma
-import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -34,7 +33,7 @@ from analyzer.tuning.moe_time_model import CONSTANTS, Floats, MoeModelConstants,
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "moe-ranking.md"
 FITS = ROOT / "bench" / "splits" / "moe-ranking-fits.json"
-DATA = Path(os.environ.get("WARPLENS_SHARED", "/work/shared")) / "data" / "pipeweave"
+DATA = ROOT.parent / "shared" / "data" / "pipeweave"
 LISTS = {"a100-80gb-sxm": "A100-80GB_SXM", "a40": "A40", "h800-sxm": "H800"}
 SWEEP_GPU = "h100-sxm"
 _ROW_GPUS = {
