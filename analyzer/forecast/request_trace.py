@@ -6,6 +6,7 @@ Others are ignored. These are the columns of PipeWeave's and Vidur's traces.
 """
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -51,6 +52,20 @@ def make_equal_requests(batch: int, input_tokens: int, output_tokens: int) -> Re
         if not 1 <= value <= most:
             raise UsageError(f"{name} {value} is out of range", hint=f"give a number from 1 to {most:,}")
     return RequestTrace((Request(input_tokens, output_tokens),) * batch)
+
+
+def take_requests(requests: str | Path | Sequence[Request] | RequestTrace) -> RequestTrace:
+    """Return the trace in a file, of requests, or as it is.
+
+    Raises InputError as `read_request_trace`, UsageError for no requests.
+    """
+    if isinstance(requests, RequestTrace):
+        return requests
+    if isinstance(requests, str | Path):
+        return read_request_trace(Path(requests))
+    if not requests:
+        raise UsageError("no requests", hint="give at least one")
+    return RequestTrace(tuple(requests), has_arrivals=any(request.arrival_s for request in requests))
 
 
 def read_request_trace(path: Path) -> RequestTrace:

@@ -17,7 +17,7 @@ from analyzer.forecast.operator_calls import Phase, Step
 from analyzer.forecast.operator_listing import list_operators
 from analyzer.forecast.operator_sequence import list_steps
 from analyzer.forecast.parallel_layout import check_layout
-from analyzer.forecast.request_trace import Request, RequestTrace, read_request_trace
+from analyzer.forecast.request_trace import Request, RequestTrace, take_requests
 from analyzer.forecast.serving_figures import load_serving_figures
 from analyzer.forecast.serving_rates import ServingRates, find_rates
 from analyzer.forecast.step_times import StepTime, combine_widths, spread_interval, time_step
@@ -77,7 +77,7 @@ def forecast_model(
     given = ForecastOptions(**settings) if options is None else options
     model = read_model_config(find_config_file(config))
     deployment = make_deployment(model, given)
-    trace = _read_trace(requests)
+    trace = take_requests(requests)
     _check_steps(trace.requests)
     name = name_model(config, model)
     check_layout(model, deployment)
@@ -144,16 +144,6 @@ def name_model(config: str | Path | Mapping[str, Any], model: ModelConfig) -> st
     if path.name == _CONFIG_NAME or path.is_dir():
         return (path.name if path.is_dir() else path.parent.name) or model.architecture
     return path.stem
-
-
-def _read_trace(requests: str | Path | Sequence[Request] | RequestTrace) -> RequestTrace:
-    if isinstance(requests, RequestTrace):
-        return requests
-    if isinstance(requests, str | Path):
-        return read_request_trace(Path(requests))
-    if not requests:
-        raise UsageError("no requests", hint="give at least one")
-    return RequestTrace(tuple(requests))
 
 
 def _check_steps(requests: Sequence[Request]) -> None:
@@ -361,7 +351,7 @@ def _list_warnings(model: ModelConfig, trace: RequestTrace, *, is_cut: bool) -> 
         found.append(
             f"a request has {longest:,} tokens, and the model's context is {model.max_positions:,} tokens"
         )
-    if trace.has_arrivals and any(request.arrival_s for request in trace.requests):
+    if any(request.arrival_s for request in trace.requests):
         found.append("times of arrival are not used: all requests start together")
     if is_cut:
         found.append("the steps list no operators, because their lengths would fill the memory")

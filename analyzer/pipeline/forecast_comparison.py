@@ -19,7 +19,7 @@ from analyzer.forecast.comparison import (
     list_missed,
 )
 from analyzer.forecast.model_config import read_model_config
-from analyzer.forecast.request_trace import Request, RequestTrace, read_request_trace
+from analyzer.forecast.request_trace import Request, RequestTrace, take_requests
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.pipeline.forecast import ForecastOptions, find_config_file, forecast_model, name_model
 from analyzer.report.forecast_comparison_schema import (
@@ -62,7 +62,7 @@ def compare_layouts(
     _check(layouts, given)
     source = find_config_file(config)
     model = read_model_config(source)
-    trace = _read_trace(requests)
+    trace = take_requests(requests)
     name = name_model(config, model)
     entries: list[ComparedLayoutEntry] = []
     reports: list[ForecastReport] = []
@@ -121,14 +121,6 @@ def _check(layouts: Sequence[ForecastOptions], options: ComparisonOptions) -> No
         if limit is not None and not 0.0 < limit < 1e12:
             option = name.replace("_", "-")
             raise UsageError(f"--max-{option} {limit:g} is no limit", hint="give milliseconds, more than 0")
-
-
-def _read_trace(requests: str | Path | Sequence[Request] | RequestTrace) -> RequestTrace:
-    if isinstance(requests, RequestTrace):
-        return requests
-    if isinstance(requests, str | Path):
-        return read_request_trace(Path(requests))
-    return RequestTrace(tuple(requests))
 
 
 def _count_output_tokens(trace: RequestTrace) -> int:

@@ -20,7 +20,7 @@ from analyzer.forecast.operator_calls import Step
 from analyzer.forecast.operator_sequence import StepMaker
 from analyzer.forecast.pipelined_serving import simulate_pipeline
 from analyzer.forecast.rate_search import RateSearch, find_saturated_rate
-from analyzer.forecast.request_trace import MAX_REQUESTS, Request, RequestTrace, read_request_trace
+from analyzer.forecast.request_trace import MAX_REQUESTS, Request, RequestTrace, take_requests
 from analyzer.forecast.serving_load import ArrivalProcess, ServingLoad, make_arrivals, make_load
 from analyzer.forecast.serving_rates import find_rates
 from analyzer.forecast.serving_statistics import (
@@ -83,7 +83,7 @@ def simulate_model(
     model = read_model_config(find_config_file(config))
     served = make_deployment(model, deployment)
     engine = _Engine(model, served)
-    trace = _read_trace(requests)
+    trace = take_requests(requests)
     load = _make_load(trace, given)
     name = name_model(config, model)
     limits = find_limits(model, served, load, given.limits, name)
@@ -225,16 +225,6 @@ def _check_options(options: ServingOptions) -> None:
             raise UsageError(f"{name} {number:g} is out of range", hint=f"give {unit}, more than 0")
     if not 0 <= options.seed < 1 << 63:
         raise UsageError(f"--seed {options.seed} is out of range", hint="give 0 or more")
-
-
-def _read_trace(requests: str | Path | Sequence[Request] | RequestTrace) -> RequestTrace:
-    if isinstance(requests, RequestTrace):
-        return requests
-    if isinstance(requests, str | Path):
-        return read_request_trace(Path(requests))
-    if not requests:
-        raise UsageError("no requests", hint="give at least one")
-    return RequestTrace(tuple(requests), has_arrivals=any(request.arrival_s for request in requests))
 
 
 def _make_load(trace: RequestTrace, options: ServingOptions) -> ServingLoad:
