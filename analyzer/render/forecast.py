@@ -5,7 +5,12 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from analyzer.render.number_format import format_bytes, format_percent
+from analyzer.render.number_format import (
+    format_bytes,
+    format_milliseconds,
+    format_percent,
+    format_three_digits,
+)
 from analyzer.render.tables import Column, ColumnFit, Row, make_table, shorten_middle
 from analyzer.render.text_options import TextOptions
 from analyzer.report.forecast_schema import (
@@ -18,7 +23,6 @@ from analyzer.report.forecast_schema import (
 _MAX_SHOWN_OPERATORS = 12
 _BAR_CELLS = 50
 _MAX_SOURCE_CELLS = 50
-_SECOND_MS = 1e3
 _MS_US = 1e3
 
 
@@ -28,7 +32,7 @@ def print_forecast(report: ForecastReport, console: Console, options: TextOption
     console.print(Text(_describe_run(report), style="bold"), soft_wrap=True)
     console.print(make_table(_TIME_COLUMNS, _make_time_rows(report)))
     if report.output_tokens_per_s is not None and report.requests_per_s is not None:
-        tokens, requests = map(_format_rate, (report.output_tokens_per_s, report.requests_per_s))
+        tokens, requests = map(format_three_digits, (report.output_tokens_per_s, report.requests_per_s))
         console.print(Text(f"throughput {tokens} output tokens/s, {requests} requests/s"), soft_wrap=True)
     console.print(make_table(_OPERATOR_COLUMNS, _make_operator_rows(report)))
     for line in _make_memory_lines(report.memory):
@@ -89,7 +93,7 @@ def _make_time_rows(report: ForecastReport) -> list[Row]:
     rows: list[Row] = [
         (
             "TTFT (prefill)",
-            _format_ms(report.prefill_ms),
+            format_milliseconds(report.prefill_ms),
             _format_interval(report.prefill_ms_low, report.prefill_ms_high),
         )
     ]
@@ -97,7 +101,7 @@ def _make_time_rows(report: ForecastReport) -> list[Row]:
         rows.append(
             (
                 "TPOT (median decode step)",
-                _format_ms(report.decode_ms),
+                format_milliseconds(report.decode_ms),
                 _format_interval(report.decode_ms_low, report.decode_ms_high),
             )
         )
@@ -105,7 +109,7 @@ def _make_time_rows(report: ForecastReport) -> list[Row]:
     rows.append(
         (
             f"total ({n_steps})",
-            _format_ms(report.total_ms),
+            format_milliseconds(report.total_ms),
             _format_interval(report.total_ms_low, report.total_ms_high),
         )
     )
@@ -140,9 +144,9 @@ def _make_operator_row(
     in_prefill, in_decode, share = times
     return (
         name,
-        _format_ms(in_prefill) if in_prefill else "-",
+        format_milliseconds(in_prefill) if in_prefill else "-",
         format_percent(in_prefill / prefill_ms) if in_prefill else "",
-        _format_ms(in_decode) if in_decode else "-",
+        format_milliseconds(in_decode) if in_decode else "-",
         format_percent(in_decode / decode_ms) if in_decode else "",
         format_percent(share),
         basis,
@@ -167,31 +171,22 @@ def _make_call_row(entry: ForecastCallEntry) -> Row:
         entry.operator,
         " ".join(f"{name}={value:,.0f}" for name, value in entry.sizes.items()),
         f"{entry.count:,}",
-        _format_ms(entry.time_us / _MS_US),
-        _format_ms(entry.total_ms),
+        format_milliseconds(entry.time_us / _MS_US),
+        format_milliseconds(entry.total_ms),
         entry.bound,
     )
 
 
 def _describe_figure(figure: ForecastFigureEntry, *, whole: bool) -> str:
     """Return `246 TF sustained rate of 16-bit products (measured: ...)`."""
-    value = f"{_format_rate(figure.value)} {figure.unit}".rstrip()
+    value = f"{format_three_digits(figure.value)} {figure.unit}".rstrip()
     source = figure.source if whole else shorten_middle(figure.source, _MAX_SOURCE_CELLS)
     return f"{value} {figure.name} ({figure.basis}: {source})"
 
 
 def _format_interval(low_ms: float | None, high_ms: float | None) -> str:
-    return "" if low_ms is None or high_ms is None else f"{_format_ms(low_ms)} to {_format_ms(high_ms)}"
-
-
-def _format_ms(time_ms: float) -> str:
-    """Return `412 us`, `23.4 ms`, `1.23 s`: three digits."""
-    for unit, scale in (("us", 1e-3), ("ms", 1.0)):
-        if time_ms < 999.5 * scale:
-            return f"{_format_rate(time_ms / scale)} {unit}"
-    return f"{_format_rate(time_ms / _SECOND_MS)} s"
-
-
-def _format_rate(value: float) -> str:
-    decimals = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
-    return f"{value:,.{decimals}f}"
+    return (
+        ""
+        if low_ms is None or high_ms is None
+        else f"{format_milliseconds(low_ms)} to {format_milliseconds(high_ms)}"
+    )

@@ -3,7 +3,11 @@
 from rich.console import Console
 from rich.text import Text
 
-from analyzer.render.number_format import format_bytes, format_percent
+from analyzer.render.number_format import (
+    format_bytes,
+    format_milliseconds,
+    format_percent,
+)
 from analyzer.render.tables import Column, ColumnFit, Row, make_table
 from analyzer.report.iteration_schema import IterationMemoryEntry, IterationReport
 
@@ -54,10 +58,10 @@ def _describe_run(report: IterationReport) -> str:
 
 
 def _describe_total(report: IterationReport) -> str:
-    interval = f"{_format_ms(report.total_ms_low)} to {_format_ms(report.total_ms_high)}"
+    interval = f"{format_milliseconds(report.total_ms_low)} to {format_milliseconds(report.total_ms_high)}"
     tokens = "" if report.tokens_per_s is None else f", {report.tokens_per_s:,.0f} tokens/s"
     return (
-        f"{_format_ms(report.total_ms)} per iteration (80 % interval {interval}){tokens}, "
+        f"{format_milliseconds(report.total_ms)} per iteration (80 % interval {interval}){tokens}, "
         f"{report.tflops_per_gpu:,.1f} TFLOP/s per GPU, {format_percent(report.peak_share)} of the peak"
     )
 
@@ -72,7 +76,7 @@ def _make_phase_rows(report: IterationReport) -> list[Row]:
         ("host, to launch", report.host_ms),
     )
     return [
-        (name, _format_ms(time_ms), format_percent(time_ms / max(report.total_ms, 1e-9)))
+        (name, format_milliseconds(time_ms), format_percent(time_ms / max(report.total_ms, 1e-9)))
         for name, time_ms in phases
         if time_ms
     ]
@@ -82,8 +86,8 @@ def _make_operator_rows(report: IterationReport) -> list[Row]:
     return [
         (
             name.replace("_", " "),
-            _format_ms(entry.forward_ms) if entry.forward_ms else "-",
-            _format_ms(entry.backward_ms) if entry.backward_ms else "-",
+            format_milliseconds(entry.forward_ms) if entry.forward_ms else "-",
+            format_milliseconds(entry.backward_ms) if entry.backward_ms else "-",
             format_percent(entry.share),
             f"{entry.kernels:,}",
             entry.basis,
@@ -103,16 +107,3 @@ def _describe_memory(memory: IterationMemoryEntry) -> str:
     verdict = "fits" if memory.fits else "does not fit"
     total, all_bytes = format_bytes(memory.total_bytes), format_bytes(memory.gpu_bytes)
     return f"memory of one GPU: {total} of {all_bytes}, {verdict} ({listed})"
-
-
-def _format_ms(time_ms: float) -> str:
-    """Return `412 us`, `23.4 ms`, `1.23 s`: three digits."""
-    for unit, scale in (("us", 1e-3), ("ms", 1.0)):
-        if time_ms < 999.5 * scale:
-            return f"{_format_digits(time_ms / scale)} {unit}"
-    return f"{_format_digits(time_ms / 1e3)} s"
-
-
-def _format_digits(value: float) -> str:
-    decimals = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
-    return f"{value:,.{decimals}f}"

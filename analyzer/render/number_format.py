@@ -61,15 +61,26 @@ def _format_scaled(value: float, step: float, units: tuple[str, ...], gap: str) 
     unit = gap + units[index] if units[index] else ""
     if index == 0:
         return format_ratio(scaled) + unit if scaled < 100 else f"{scaled:,.0f}{unit}"
-    digits = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
-    return f"{scaled:,.{digits}f}{unit}"
+    return format_three_digits(scaled) + unit
+
+
+def format_three_digits(value: float) -> str:
+    """Return `4.56`, `12.3`, `1,230`: three digits of a number from 1 on, all of those before the point."""
+    decimals = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+    return f"{value:,.{decimals}f}"
+
+
+def format_milliseconds(time_ms: float) -> str:
+    """Return `412 us`, `23.4 ms`, `1.23 s`: three digits."""
+    for unit, scale in (("us", 1e-3), ("ms", 1.0)):
+        if time_ms < 999.5 * scale:
+            return f"{format_three_digits(time_ms / scale)} {unit}"
+    return f"{format_three_digits(time_ms / 1e3)} s"
 
 
 def format_rate(per_second: float) -> str:
     """Return `407 T`, `1.25 T`: three digits and the prefix of a unit."""
     for step, prefix in _RATE_PREFIXES:
         if per_second >= 0.9995 * step:
-            scaled = per_second / step
-            digits = 0 if scaled >= 99.95 else 1 if scaled >= 9.995 else 2
-            return f"{scaled:,.{digits}f} {prefix}"
+            return f"{format_three_digits(per_second / step)} {prefix}"
     return f"{per_second:,.0f} "

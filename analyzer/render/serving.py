@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 from rich.console import Console
 from rich.text import Text
 
-from analyzer.render.number_format import format_percent
+from analyzer.render.number_format import format_milliseconds, format_percent, format_three_digits
 from analyzer.render.tables import Column, ColumnFit, Row, make_table
 from analyzer.report.serving_schema import (
     ServedRequestEntry,
@@ -103,7 +103,7 @@ def _describe_run(report: ServingReport) -> Iterator[str]:
     rate = (
         "all at once"
         if load.rate_per_s is None
-        else f"{_format_rate(load.rate_per_s)} requests/s ({load.arrivals})"
+        else f"{format_three_digits(load.rate_per_s)} requests/s ({load.arrivals})"
     )
     plural = "" if load.requests == 1 else "s"
     yield (
@@ -132,33 +132,33 @@ def _format_ends(first: float, second: float) -> str:
 def _describe_use(report: ServingReport) -> Iterator[str]:
     use = report.use
     yield (
-        f"throughput {_format_rate(report.requests_per_s)} requests/s, "
-        f"{_format_rate(report.output_tokens_per_s)} output "
+        f"throughput {format_three_digits(report.requests_per_s)} requests/s, "
+        f"{format_three_digits(report.output_tokens_per_s)} output "
         f"tokens/s, over {_format_ms(report.duration_s * _SECOND_MS)}; "
         f"busy {format_percent(use.busy_share)}, {use.steps:,} steps"
     )
     yield (
-        f"batch mean {_format_rate(use.mean_running)}, at most {use.most_running:,}; queue mean "
-        f"{_format_rate(use.mean_waiting)}, at most {use.most_waiting:,}; KV cache mean "
+        f"batch mean {format_three_digits(use.mean_running)}, at most {use.most_running:,}; queue mean "
+        f"{format_three_digits(use.mean_waiting)}, at most {use.most_waiting:,}; KV cache mean "
         f"{format_percent(use.mean_kv_share)}, at most {format_percent(use.most_kv_share)}; "
         f"{use.preemptions:,} preemptions, {use.recomputed_tokens:,} tokens recomputed"
     )
     most = max((entry.running for entry in report.timeline), default=0.0)
     if most:
         bar = "".join(_BAR_LEVELS[round(8 * entry.running / most)] for entry in report.timeline)
-        yield f"batch over time  [{bar}] up to {_format_rate(most)}"
+        yield f"batch over time  [{bar}] up to {format_three_digits(most)}"
 
 
 def _make_rate_row(entry: ServingRateEntry) -> Row:
     tpot = (entry.tpot_p50_ms, entry.tpot_p90_ms, entry.tpot_p99_ms)
     return (
-        _format_rate(entry.rate_per_s),
+        format_three_digits(entry.rate_per_s),
         _format_ms(entry.ttft_p50_ms),
         _format_ms(entry.ttft_p90_ms),
         _format_ms(entry.ttft_p99_ms),
         *("-" if value is None else _format_ms(value) for value in tpot),
-        _format_rate(entry.output_tokens_per_s),
-        _format_rate(entry.mean_running),
+        format_three_digits(entry.output_tokens_per_s),
+        format_three_digits(entry.mean_running),
         "-" if entry.met_share is None else format_percent(entry.met_share),
         "steady" if entry.is_stable else "grows",
     )
@@ -180,12 +180,12 @@ def _describe_limits(report: ServingReport) -> Iterator[str]:
 
 
 def _describe_saturation(report: ServingReport, saturated_per_s: float) -> str:
-    text = f"saturated throughput {_format_rate(saturated_per_s)} requests/s"
+    text = f"saturated throughput {format_three_digits(saturated_per_s)} requests/s"
     low, high = report.slow_steps.saturated_per_s, report.fast_steps.saturated_per_s
     if low is not None and high is not None:
-        text += f" ({_format_rate(low)} to {_format_rate(high)})"
+        text += f" ({format_three_digits(low)} to {format_three_digits(high)})"
     if report.sustainable_per_s is not None:
-        text += f", sustainable {_format_rate(report.sustainable_per_s)}"
+        text += f", sustainable {format_three_digits(report.sustainable_per_s)}"
     return text
 
 
@@ -198,20 +198,9 @@ def _describe_objective(objective: ServingObjectiveEntry) -> str:
     text = f"{' and '.join(limits)}: met by {format_percent(objective.met_share)} of the requests"
     if objective.goodput_90_per_s is None or objective.goodput_99_per_s is None:
         return text
-    goodput = (_format_rate(objective.goodput_90_per_s), _format_rate(objective.goodput_99_per_s))
-    return f"{text}; goodput {goodput[0]} requests/s (90 %), {goodput[1]} (99 %)"
+    most, nearly_all = map(format_three_digits, (objective.goodput_90_per_s, objective.goodput_99_per_s))
+    return f"{text}; goodput {most} requests/s (90 %), {nearly_all} (99 %)"
 
 
 def _format_ms(time_ms: float) -> str:
-    """Return `412 us`, `23.4 ms`, `1.23 s`: three digits."""
-    if time_ms == 0:
-        return "0 ms"
-    for unit, scale in (("us", 1e-3), ("ms", 1.0)):
-        if time_ms < 999.5 * scale:
-            return f"{_format_rate(time_ms / scale)} {unit}"
-    return f"{_format_rate(time_ms / _SECOND_MS)} s"
-
-
-def _format_rate(value: float) -> str:
-    decimals = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
-    return f"{value:,.{decimals}f}"
+    return "0 ms" if time_ms == 0 else format_milliseconds(time_ms)

@@ -3,8 +3,8 @@
 from html import escape
 from typing import TYPE_CHECKING
 
+from analyzer.render.plotly_figures import render_figures
 from analyzer.report.serving_schema import ServingReport
-from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -17,31 +17,21 @@ _COLORS = {"p50": "#0072B2", "p90": "#E69F00", "p99": "#D55E00"}
 
 def render_serving_chart(report: ServingReport) -> str:
     """Return the page. Raises UsageError where plotly is not installed."""
-    try:
-        import plotly.io
-    except ImportError:
-        raise UsageError("--chart needs plotly", hint="pip install 'warplens[charts]'") from None
-    objective = report.objective
-    figures = [
-        _make_rate_figure(report, "TTFT", "ttft", None if objective is None else objective.ttft_ms),
-        _make_rate_figure(report, "TPOT", "tpot", None if objective is None else objective.tpot_ms),
-        _make_timeline_figure(report),
-    ]
-    parts = [
-        plotly.io.to_html(
-            figure,
-            include_plotlyjs=index == 0,
-            full_html=False,
-            config={"responsive": True, "displayModeBar": False},
-            div_id=f"figure-{index}",
-        )
-        for index, figure in enumerate(figures)
-    ]
+    body = render_figures(lambda: _make_figures(report), "figure")
     n_gpus = report.tensor_parallel * report.pipeline_parallel
     title = (
         f"{report.model} on {n_gpus} x {report.gpu_name or report.gpu}, {report.framework}, {report.dtype}"
     )
-    return _PAGE_TEMPLATE.format(title=escape(title), body="\n".join(parts))
+    return _PAGE_TEMPLATE.format(title=escape(title), body=body)
+
+
+def _make_figures(report: ServingReport) -> "tuple[Figure, ...]":
+    objective = report.objective
+    return (
+        _make_rate_figure(report, "TTFT", "ttft", None if objective is None else objective.ttft_ms),
+        _make_rate_figure(report, "TPOT", "tpot", None if objective is None else objective.tpot_ms),
+        _make_timeline_figure(report),
+    )
 
 
 _PAGE_TEMPLATE = """<!doctype html>

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from analyzer.render.plotly_figures import render_figures
 from analyzer.render.stall_shares import find_largest_stall_shares
 from analyzer.render.whatif import list_named_predictions, make_heading
 from analyzer.report.whatif_schema import WhatIfKernel, WhatIfReport
-from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -17,22 +17,10 @@ _HEIGHT_PX = 520
 
 def render_whatif_chart(report: WhatIfReport) -> str:
     """Return the page. Raises UsageError where plotly is not installed."""
-    try:
-        import plotly.io
-    except ImportError:
-        raise UsageError("--chart needs plotly", hint="pip install 'warplens[charts]'") from None
-    figures = [_make_figure(report, kernel) for kernel in report.kernels[:_MAX_KERNELS]]
-    parts = [
-        plotly.io.to_html(
-            figure,
-            include_plotlyjs=index == 0,
-            full_html=False,
-            config={"responsive": True, "displayModeBar": False},
-            div_id=f"kernel-{index}",
-        )
-        for index, figure in enumerate(figures)
-    ]
-    return _PAGE_TEMPLATE.format(body="\n".join(parts))
+    body = render_figures(
+        lambda: (_make_figure(report, kernel) for kernel in report.kernels[:_MAX_KERNELS]), "kernel"
+    )
+    return _PAGE_TEMPLATE.format(body=body)
 
 
 _PAGE_TEMPLATE = """<!doctype html>
