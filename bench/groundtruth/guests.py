@@ -13,7 +13,7 @@ from kernels.compiling import CompileUnit, find_dump_path
 from kernels.recipes import ROOT, TableError
 from predictions import compile_missing
 
-from groundtruth.records import H200, MeasuredLaunch, Record, read_lines
+from groundtruth.records import H200, MeasuredLaunch, Record, read_empty_event_us, read_lines
 
 _ARCH = "sm_90"
 _DEFAULT_CORPUS = Path("/tmp/corpus45")
@@ -45,7 +45,11 @@ def read_packages(corpus: Path = _DEFAULT_CORPUS) -> tuple[MeasuredLaunch, ...]:
     found = [
         _make_launch(record, f"package {record['package']}", corpus / record["cubin"])
         for record in read_lines("packages", H200)
-        if record["status"] == "ok" and _is_code(corpus / record["cubin"], record["cubin_sha1"])
+        if record["status"] == "ok"
+        and record["time_us_warm_median"]
+        > read_empty_event_us(H200)[0]  # else no longer than an empty kernel
+        and record["time_us_cold_median"] > read_empty_event_us(H200)[1]
+        and _is_code(corpus / record["cubin"], record["cubin_sha1"])
     ]
     if not found:
         raise TableError(f"{corpus} has none of the measured kernels: bench/triton_corpus.py makes it")
