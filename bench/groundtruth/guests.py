@@ -13,7 +13,7 @@ from kernels.compiling import CompileUnit, find_dump_path
 from kernels.recipes import ROOT, TableError
 from predictions import compile_missing
 
-from groundtruth.records import H200, MeasuredLaunch, Record, read_empty_event_us, read_lines
+from groundtruth.records import H200, MeasuredLaunch, Record, read_lines
 
 _ARCH = "sm_90"
 _DEFAULT_CORPUS = Path("/tmp/corpus45")
