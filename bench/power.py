@@ -26,6 +26,7 @@ from analyzer.evaluation.case_table import Case, load_case_gpu, make_launch, rea
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.hardware.schema import WorkEnergy
+from analyzer.ir.launch import Timing
 from analyzer.ir.scheduling import TensorRate
 from analyzer.models.interface import ModelInput
 from analyzer.models.power import (
@@ -73,9 +74,12 @@ RECORDS = (
     Record("a10", None, 150, 1150, 1250, "14 TFLOPS"),
     Record("a40", BF16, 300, 1500, 1560, "Vidur: 126 TFLOPS"),
     Record("rtx-a6000", BF16, 300, 1460, 1540, f"{_TORCH}: 120 to 123 TFLOPS"),
+    Record("rtx-a6000", None, 300, 1720, 1800, f"{_TORCH}: 23.9 to 24 TFLOPS"),
     Record("rtx-a4000", BF16, 140, 1170, 1280, f"{_TORCH}: 56 to 61 TFLOPS"),
     Record("l40s", BF16, 350, 1950, 2050, f"{_AIC}: 279 TFLOPS"),
     Record("l40s", FP8, 350, 1480, 1580, f"{_AIC}: 420 TFLOPS"),
+    Record("l40s", None, 350, 1930, 2040, f"{_TORCH}: 46.9 TFLOPS"),
+    Record("rtx-4090", None, 450, 2450, 2520, f"{_TORCH}: 54 to 56 TFLOPS"),
     Record("l4", BF16, 72, 940, 1050, f"{_TORCH}: 52 to 59 TFLOPS"),
     Record("l4", None, 72, 1080, 1200, f"{_TORCH}: 10.7 to 12.5 TFLOPS"),
     Record("h100-sxm", BF16, 700, 1350, 1420, "traces/h100/power.jsonl.xz: 702 to 712 TFLOPS"),
@@ -131,12 +135,27 @@ def compare_pipes() -> Iterator[str]:
         if (pipe := _PIPES.get(name)) is not None:
             which, share = pipe
             is_product = isinstance(which, TensorRate)
-            each = find_tensor_energy_pj(energy, which) if is_product else getattr(energy, which).value
+            each = (
+                find_tensor_energy_pj(energy, which)
+                if isinstance(which, TensorRate)
+                else getattr(energy, which).value
+            )
             work = LaunchWork(
-                row["rate_per_s"] * share * each, 0.0, gpu.sm_count, find_clock_share(gpu, BF16 if is_product else None)
+                row["rate_per_s"] * share * each,
+                0.0,
+                gpu.sm_count,
+                find_clock_share(energy, BF16 if is_product else None),
             )
             watts = f"{compute_watts(gpu, energy, work, row['sm_clock_mhz'], 1.0):,.0f}"
-        lines.append((name, f"{row['nvml_sm_mhz']:,.0f}", f"{row['sm_clock_mhz']:,.0f}", f"{row['instant_w']:,.0f}", watts))
+        lines.append(
+            (
+                name,
+                f"{row['nvml_sm_mhz']:,.0f}",
+                f"{row['sm_clock_mhz']:,.0f}",
+                f"{row['instant_w']:,.0f}",
+                watts,
+            )
+        )
     yield "## One pipe at a time: an H200 (700 W)"
     yield (
         "A second of each. The true clock is `clock64` over `globaltimer`: with matrix products it is .90 to .92 of what "
@@ -161,7 +180,7 @@ def compare_clocks() -> Iterator[str]:
     table = BUILT / "power-h100.csv"
     write_table(table, [{**row, "counted": "yes"} for row in rows])
     lines, ratios = [], []
-    for case, bound in bind_cases(read_cases(table).cases):
+    for case, bound in bind_cases(read_cases(table)):
         metrics = measured[case.name]
         mhz = float(metrics["gpc__cycles_elapsed.avg.per_second"]) * 1e-6
         seconds = float(metrics["gpu__time_duration.sum"]) * 1e-9
@@ -188,7 +207,7 @@ def solve_clock(bound: ModelInput, seconds: float, mhz: float) -> float:
     most = gpu.find_clock_mhz(tensor=None).value * work.clock_share
     power = gpu.file.power
     assert power is not None
-    limit_w = find_power_limit_w(power, lasts=False)
+    limit_w = find_power_limit_w(power, lasts=bound.timing is Timing.INTERVAL)
     return find_limited_clock(
         gpu, energy, work, most, limit_w, lambda at_mhz: max(seconds * mhz / at_mhz, dram)
     ).clock_mhz
@@ -196,7 +215,9 @@ def solve_clock(bound: ModelInput, seconds: float, mhz: float) -> float:
 
 def bind_cases(cases: Sequence[Case]) -> Iterator[tuple[Case, ModelInput]]:
     """Yield the model inputs of rows, dump by dump."""
-    for dump, group in groupby(sorted(cases, key=lambda case: str(case.dump)), key=lambda case: str(case.dump)):
+    for dump, group in groupby(
+        sorted(cases, key=lambda case: str(case.dump)), key=lambda case: str(case.dump)
+    ):
         program = load(dump)
         for case in group:
             (loaded,) = find_kernels(program.kernels, case.kernel) if case.kernel else program.kernels
@@ -240,7 +261,7 @@ def compare_suites() -> Iterator[str]:
         ],
     )
     lines, ratios = [], []
-    for case, bound in bind_cases(read_cases(table).cases):
+    for case, bound in bind_cases(read_cases(table)):
         energy = _find_energy(bound.gpu)
         watts = compute_watts(
             bound.gpu, energy, measure_launch_work(bound, energy), case.clock_mhz or 0.0, case.time_us * 1e-6
@@ -271,7 +292,12 @@ def compare_records() -> Iterator[str]:
         name = "FP32" if record.rate is None else record.rate.value
         lines.append(
             (
-                *(record.gpu, name, f"{record.limit_w:.0f}", f"{record.low_mhz:,.0f} to {record.high_mhz:,.0f}"),
+                *(
+                    record.gpu,
+                    name,
+                    f"{record.limit_w:.0f}",
+                    f"{record.low_mhz:,.0f} to {record.high_mhz:,.0f}",
+                ),
                 *(f"{clock:,.0f}", f"{clock / middle:.2f}", record.source),
             )
         )
@@ -289,9 +315,14 @@ def find_product_clock(record: Record) -> float:
     """Return the clock of a large product of random data, tiles of 128 x 256 or 128 x 128, by the model."""
     gpu = load_gpu(record.gpu)
     energy = _find_energy(gpu)
-    share = find_clock_share(gpu, record.rate)
+    share = find_clock_share(energy, record.rate)
     per_second = _find_work_per_hertz(gpu, energy, record.rate)
-    work = LaunchWork(per_second * 1e6, 0.05 * gpu.peak_dram_gbps.value * 1e9 * energy.dram_byte_pj.value, gpu.sm_count, share)
+    work = LaunchWork(
+        per_second * 1e6,
+        0.05 * gpu.peak_dram_gbps.value * 1e9 * energy.dram_byte_pj.value,
+        gpu.sm_count,
+        share,
+    )
     clock = gpu.file.clock
     tops = (clock.boost_mhz, clock.sustained_mhz, clock.sustained_tensor_mhz)
     most = max(figure.value for figure in tops if figure is not None) * share
@@ -312,16 +343,23 @@ def _find_work_per_hertz(gpu: Gpu, energy: WorkEnergy, rate: TensorRate | None) 
     if rate is None:
         lanes = 64 if arch.name in ("sm_70", "sm_75", "sm_80") else 128
         fma = lanes * (_FLOAT_BUSY_SHARE if lanes == 64 else 0.64 if arch.name != "sm_90" else 0.95)
-        each = energy.lane_pj.value * 1.15 + energy.shared_byte_pj.value * 0.5 + energy.l2_byte_pj.value * 0.06
+        each = (
+            energy.lane_pj.value * 1.15 + energy.shared_byte_pj.value * 0.5 + energy.l2_byte_pj.value * 0.06
+        )
         return gpu.sm_count * fma * each
     figure = gpu.find_tensor_fma_per_cycle(rate)
     assert figure is not None
     input_bytes = 1.0 if rate in (FP8, INT8) else 2.0
     by_warp = arch.warp_mma_share.value == 1.0
     tile_bytes = input_bytes * (1 / 128 + 1 / 128 if by_warp else 1 / 128 + 1 / 256)  # per multiply-add
-    each = find_tensor_energy_pj(energy, rate) + tile_bytes * (energy.l2_byte_pj.value + energy.shared_byte_pj.value)
+    each = find_tensor_energy_pj(energy, rate) + tile_bytes * (
+        energy.l2_byte_pj.value + energy.shared_byte_pj.value
+    )
     if by_warp:  # LDSM of warps' tiles of 64 x 64, and the instructions
-        each += input_bytes * 2 / 64 * energy.shared_byte_pj.value + energy.lane_pj.value * 32 / 2048 * 1.4 * input_bytes / 2
+        each += (
+            input_bytes * 2 / 64 * energy.shared_byte_pj.value
+            + energy.lane_pj.value * 32 / 2048 * 1.4 * input_bytes / 2
+        )
     return gpu.sm_count * figure.value * _BUSY_SHARE * each
 
 
