@@ -47,6 +47,7 @@ from analyzer.models.miss_rates import (
 from analyzer.models.sm.register_ports import count_port_cycles
 from analyzer.models.sm.spill_reuse import SpillAccesses, measure_spill_reuse
 from analyzer.models.sm.store_traffic import compute_store_dram_shares
+from analyzer.models.sm.wide_products import WideHazards, find_wide_hazards
 
 _GIGA, _MEGA = 1e9, 1e6
 # Pipes of the whole SM; their issue cycles in hwdb are those of a sub-core with a fourth of it.
@@ -70,6 +71,7 @@ class StepKind(IntEnum):
     BULK_COPY_OUT = 10  # to global memory; the copy engine queues by itself
     FENCE = 11  # waits for the way of the stores of its warp before it
     FULL_FENCE = 12  # the same, and for its own way to the L2
+    WIDE_PRODUCT = 13  # see `wide_products`
 
 
 OUTGOING_KINDS = (int(StepKind.STORE), int(StepKind.BULK_COPY_OUT))
@@ -93,6 +95,7 @@ class ResourceDemand(Struct, frozen=True, eq=False):
     cold_share: float  # of the data, what the last launch has not left in the L2
     copied_dram_share: float  # of the copy engine's bytes
     port_cycles: tuple[float, ...]  # of the register file's ports
+    wide_hazards: WideHazards  # on results of IMAD.WIDE beside warpgroup products
 
 
 def measure_resource_demand(
@@ -147,6 +150,7 @@ def measure_resource_demand(
         cold_share=cold_share,
         copied_dram_share=copied_share * cold_share,
         port_cycles=_count_port_cycles(model_input),
+        wide_hazards=find_wide_hazards(model_input),
     )
 
 
