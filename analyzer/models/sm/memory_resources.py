@@ -104,7 +104,9 @@ class LoadStorePath:
 
     __slots__ = (
         "atomics_free",
+        "banks_free",
         "burst_cycles",
+        "copy_writes",
         "dram",
         "free",
         "heap",
@@ -122,7 +124,8 @@ class LoadStorePath:
 
     def __init__(self, parameters: SmParameters, heap: EventHeap, mbarriers: Mbarriers) -> None:
         self.heap, self.mbarriers = heap, mbarriers
-        self.free = self.tags_free = self.atomics_free = 0.0
+        self.free = self.tags_free = self.banks_free = self.atomics_free = 0.0
+        self.copy_writes: list[tuple[float, float]] = []  # heap: time and cycles of what LDGSTS bring
         self.l2 = L2Share(parameters.l2_store_factor)
         self.dram = DramShare(parameters.dram_load_cycles, parameters.l2_burst_cycles)
         self.queue_cycles, self.burst_cycles = parameters.load_store_queue_cycles, parameters.l2_burst_cycles
@@ -163,6 +166,8 @@ class LoadStorePath:
             self._keep_warp(warp, at)
             return None
         free = self.free
+        if self.copy_writes and not step.is_ldgsts:
+            free = max(free, self._write_copies(at))
         begin = free if free > at else at
         self.free = done = begin + step.load_store_cycles
         if step.tag_cycles:
@@ -175,11 +180,22 @@ class LoadStorePath:
             done = self._serve_beyond_l1(step, begin, done)
         if step.uses_ldgsts:
             done = self._find_ldgsts_end(warp, step, begin, done)
+        if step.write_cycles:
+            heappush(self.copy_writes, (done, step.write_cycles))
         if step.kind == _COPY_KIND:
             self.mbarriers.arrive(warp, step, done)
         if step.uses_scoreboards:
             warp.write_scoreboards(step, done, begin + self.read_release_cycles)
         return time
+
+    def _write_copies(self, at: float) -> float:
+        """Write what LDGSTS have brought by now, and return when the banks are free again."""
+        writes = self.copy_writes
+        self.banks_free = max(self.banks_free, self.free)
+        while writes and writes[0][0] <= at:
+            arrival, cycles = heappop(writes)
+            self.banks_free = max(self.banks_free, arrival) + cycles
+        return self.banks_free
 
     def serve_store(self, warp: SimulatedWarp, step: SimulatedStep, at: float, time: float) -> float | None:
         """Serve a store whose warp may wait for it at a fence."""

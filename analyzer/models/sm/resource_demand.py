@@ -86,6 +86,7 @@ class ResourceDemand(Struct, frozen=True, eq=False):
     async_mma_cycles: FloatArray  # interval of a product that its warp does not wait for
     load_store_cycles: FloatArray  # of the SM's load/store path, for barriers too
     tag_cycles: FloatArray  # of the tags of the L1
+    write_cycles: FloatArray  # of the load/store path, when the data of an LDGSTS are there
     l2_cycles: FloatArray  # of the part of its rate that one busy SM has
     dram_cycles: FloatArray  # likewise
     atomic_cycles: FloatArray  # of the L2's unit for a line
@@ -140,7 +141,8 @@ def measure_resource_demand(
         commit_cycles=_compute_commit_cycles(model_input),
         async_mma_cycles=_compute_async_mma_cycles(model_input),
         load_store_cycles=load_store,
-        tag_cycles=tags,
+        tag_cycles=np.where(_mask_ldgsts(model_input), 0.0, tags),
+        write_cycles=_count_ldgsts_write_cycles(model_input),
         l2_cycles=l2_cycles,
         dram_cycles=moved * dram_share / dram,
         atomic_cycles=_compute_atomic_cycles(model_input) * sms * mean_load_share,
@@ -299,27 +301,24 @@ def _compute_extra_load_store_cycles(
     )
     passes, share = _count_load_passes(model_input)
     by_passes = np.where(passes > 0, _compute_pass_cycles(base, passes, phases, more) * share, by_bytes)
+    # An LDGSTS holds the path while its lines are looked up, and again when its data are there, see
+    # `LoadStorePath`.
+    by_tags = _count_lines(model_input, model_input.access_bytes.global_bytes / SECTOR_BYTES)
+    by_tags *= arch.memory.line_pass_cycles.value
     extra = np.where(
         _mask_ldgsts(model_input),
-        np.maximum(_count_ldgsts_cycles(model_input) - base, 0.0),
+        np.maximum(by_tags - base, 0.0),
         shared + np.maximum(by_lines, by_passes),
     )
     extra[_list_copy_engine_rows(model_input)] = 0.0
     return extra
 
 
-def _count_ldgsts_cycles(model_input: ModelInput) -> FloatArray:
-    """Count the cycles of the load/store path that a copy to shared memory takes, [n].
-
-    It looks up its lines one by one, and writes what it brings through the banks; the longer of the two counts.
-    (An H100 takes 4.0 cycles for 512 bytes in rows of 128, 7.4 to 8.7 in rows of 64, 14 to 18 in rows of 32:
-    traces/h100/staging.jsonl.)
-    """
-    memory, moved = model_input.arch.memory, model_input.access_bytes
-    sectors = moved.global_bytes / SECTOR_BYTES
-    lines = _count_lines(model_input, sectors) * memory.line_pass_cycles.value
-    passes = moved.shared_bytes / WAVEFRONT_BYTES * memory.shared_pass_cycles.value
-    return np.maximum(np.where(sectors > 0, lines, 0.0), passes)
+def _count_ldgsts_write_cycles(model_input: ModelInput) -> FloatArray:
+    """Count the cycles in which what an LDGSTS brings is written through the banks of shared memory, [n]."""
+    passes = model_input.access_bytes.shared_bytes / WAVEFRONT_BYTES
+    cycles = passes * model_input.arch.memory.shared_pass_cycles.value
+    return np.where(_mask_ldgsts(model_input), cycles, 0.0)
 
 
 def _mask_ldgsts(model_input: ModelInput) -> NDArray[np.bool_]:

@@ -82,6 +82,7 @@ class SimulatedStep(Struct, eq=False):
     fetch_cycles: float
     wide_waits: tuple[int, ...]
     last_row: int
+    write_cycles: float
 
 
 def make_steps(program: WarpProgram, handlers: list[StepHandler | None]) -> list[SimulatedStep]:
@@ -148,6 +149,7 @@ def make_steps(program: WarpProgram, handlers: list[StepHandler | None]) -> list
         program.fetch_cycles,
         program.wide_waits,
         program.last_row,
+        program.write_cycles,
     )
     return list(map(SimulatedStep, *columns))
 

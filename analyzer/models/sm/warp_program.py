@@ -67,6 +67,7 @@ class WarpProgram(Struct, eq=False):
     tail_cycles: list[float] = field(default_factory=list)
     load_store_cycles: list[float] = field(default_factory=list)
     tag_cycles: list[float] = field(default_factory=list)
+    write_cycles: list[float] = field(default_factory=list)  # of the path, once an LDGSTS has its data
     l2_cycles: list[float] = field(default_factory=list)
     dram_cycles: list[float] = field(default_factory=list)
     atomic_cycles: list[float] = field(default_factory=list)
@@ -304,6 +305,7 @@ class _StepBuilder:
         warp_program.tail_cycles.append(share * stalls[-1])
         warp_program.load_store_cycles.append(share * float(resource_demand.load_store_cycles[last]))
         warp_program.tag_cycles.append(share * float(resource_demand.tag_cycles[last]))
+        warp_program.write_cycles.append(share * float(resource_demand.write_cycles[last]))
         warp_program.l2_cycles.append(share * float(resource_demand.l2_cycles[last]))
         warp_program.dram_cycles.append(share * float(resource_demand.dram_cycles[last]))
         warp_program.atomic_cycles.append(share * float(resource_demand.atomic_cycles[last]))
