@@ -141,7 +141,7 @@ def measure_resource_demand(
         commit_cycles=_compute_commit_cycles(model_input),
         async_mma_cycles=_compute_async_mma_cycles(model_input),
         load_store_cycles=load_store,
-        tag_cycles=np.where(_mask_ldgsts(model_input), 0.0, tags),
+        tag_cycles=np.where(_mask_ldgsts(model_input), _count_lookup_cycles(model_input), tags),
         write_cycles=_count_ldgsts_write_cycles(model_input),
         l2_cycles=l2_cycles,
         dram_cycles=moved * dram_share / dram,
@@ -303,15 +303,16 @@ def _compute_extra_load_store_cycles(
     by_passes = np.where(passes > 0, _compute_pass_cycles(base, passes, phases, more) * share, by_bytes)
     # An LDGSTS holds the path while its lines are looked up, and again when its data are there, see
     # `LoadStorePath`.
-    by_tags = _count_lines(model_input, model_input.access_bytes.global_bytes / SECTOR_BYTES)
-    by_tags *= arch.memory.line_pass_cycles.value
-    extra = np.where(
-        _mask_ldgsts(model_input),
-        np.maximum(by_tags - base, 0.0),
-        shared + np.maximum(by_lines, by_passes),
-    )
+    by_tags = np.maximum(2.0 - base, 0.0)
+    extra = np.where(_mask_ldgsts(model_input), by_tags, shared + np.maximum(by_lines, by_passes))
     extra[_list_copy_engine_rows(model_input)] = 0.0
     return extra
+
+
+def _count_lookup_cycles(model_input: ModelInput) -> FloatArray:
+    """Count the cycles in which the lines of a request to global memory are looked up one by one, [n]."""
+    sectors = model_input.access_bytes.global_bytes / SECTOR_BYTES
+    return _count_lines(model_input, sectors) * model_input.arch.memory.line_pass_cycles.value
 
 
 def _count_ldgsts_write_cycles(model_input: ModelInput) -> FloatArray:
