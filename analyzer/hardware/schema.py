@@ -105,6 +105,9 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     store_queue_cycles: HardwareParameter
     # part of the datasheet's bandwidth that kernels reach, if the product has no `streaming_gbps`
     dram_efficiency: HardwareParameter
+    dram_read_efficiency: HardwareParameter  # likewise, of kernels that only read
+    # DRAM time of a byte written over that of a byte read, where the DRAM turns from reads to writes and back
+    dram_turnaround_factor: HardwareParameter
     line_bytes: HardwareParameter
     sector_bytes: HardwareParameter
     l1_ways: HardwareParameter
@@ -273,6 +276,8 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     # rate of kernels that do little but read and write, GB/s;
     # None: `bandwidth_gbps` times `MemorySubsystem.dram_efficiency`
     streaming_gbps: HardwareParameter | None = None
+    read_gbps: HardwareParameter | None = None  # of kernels that only read; None: as above
+    turnaround_factor: HardwareParameter | None = None  # None: `MemorySubsystem.dram_turnaround_factor`
     l2_latency_cycles: HardwareParameter | None = None  # the product's own; None: the architecture's
     dram_latency_cycles: HardwareParameter | None = None  # the product's own; None: the architecture's
 
