@@ -48,7 +48,7 @@ _COUPLED_KEYS: Mapping[str, tuple[str, ...]] = {
     "clock.sustained_tensor_mhz": ("clock.launch_tensor_mhz", "clock.sustained_narrow_mhz"),
     "memory.bus_bits": ("memory.bandwidth_gbps", *_REACHED_BANDWIDTH_KEYS),
     "memory.bandwidth_gbps": _REACHED_BANDWIDTH_KEYS,
-    "memory.dram_efficiency": ("memory.streaming_gbps", "memory.read_gbps"),
+    "memory.dram_efficiency": ("memory.streaming_gbps", "memory.dram_read_efficiency", "memory.read_gbps"),
     # Rates that kernels reach, of which each model reads one.
     "memory.dram_read_efficiency": ("memory.read_gbps",),
     "memory.sustained_gbps": ("memory.streaming_gbps", "memory.read_gbps"),

@@ -64,6 +64,8 @@ def compute_piece_factors(model_input: ModelInput) -> FloatArray:
                 line_bytes = model_input.gpu.dram_read_gbps.value * _NS_PER_US / missed_lines.value
                 factors[access.row] = max(1.0, line_bytes / (in_line * SECTOR_BYTES))
         else:
-            in_line = sectors / (lines[access.row].lines_per_request if is_recorded and access.is_indirect else 1.0)
+            in_line = sectors / (
+                lines[access.row].lines_per_request if is_recorded and access.is_indirect else 1.0
+            )
             factors[access.row] = 1.0 + max(0.0, 2.0 - in_line) * (lone_factor - 1.0)
     return factors
