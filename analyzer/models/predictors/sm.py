@@ -95,7 +95,7 @@ def predict(model_input: ModelInput) -> ModelResult:
         timeline=build_warp_timeline(model_input, model_input.execution_counts, miss_rates),
         sm_scaling=SmScaling(mean_ctas, cycles, predict_balanced_cycles),
         dram_bytes=bounds.get(DRAM_BOUND, 0.0)
-        * convert_to_bytes_per_cycle(model_input.gpu.sustained_dram_gbps, clock),
+        * convert_to_bytes_per_cycle(model_input.gpu.dram_read_gbps, clock),
     )
 
 
