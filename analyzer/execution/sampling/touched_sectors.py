@@ -167,7 +167,8 @@ def _restrict_to_window(batch: CtaBatch, window: Dim3) -> CtaBatch:
         )
     )
     inside = np.logical_and.reduce([more > 0 for more in remaining])
-    restricted.warp_weights = np.repeat(
-        np.where(inside, batch.cta_weights, 0.0), batch.launch_shape.warps_per_cta
-    )
+    weights = batch.cta_weights
+    if restricted.box_counts:
+        weights = np.minimum(weights, np.multiply.reduce(restricted.box_counts))
+    restricted.warp_weights = np.repeat(np.where(inside, weights, 0.0), batch.launch_shape.warps_per_cta)
     return restricted
