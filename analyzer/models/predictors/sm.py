@@ -135,7 +135,8 @@ def _compute_resource_bounds(simulation: LaunchSimulation) -> dict[str, float]:
 
     def add(name: str, cycles: float) -> None:
         if cycles:
-            found[name] = found.get(name, 0.0) + cycles * simulation.n_ctas
+            part = simulation.schedule_factor if name in _SHARED_BOUNDS else 1.0
+            found[name] = found.get(name, 0.0) + cycles * simulation.n_ctas * part
 
     for warp_program, n_warps in simulation.iterate_programs():
         executions = _count_step_executions(warp_program)
