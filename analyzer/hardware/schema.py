@@ -166,6 +166,8 @@ class IssueTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     product_operand_cycles: HardwareParameter  # from writing a register to its use by a matrix instruction
     barrier_cycles: HardwareParameter  # from a CTA barrier or a fence to a memory instruction or a branch
     scoreboard_cycles: HardwareParameter  # from setting a scoreboard to waiting for it
+    # latency of IMAD.WIDE while the sub-core's tensor core works for a warpgroup; None: as ever
+    wide_beside_warpgroup_cycles: HardwareParameter | None = None
 
 
 class ConstantBankLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
