@@ -181,7 +181,10 @@ def _describe_unknowns(model_input: ModelInput) -> Iterator[str]:
     if model_input.n_unknown_mma_tiles:
         tile = f"{DEFAULT_TCGEN05_TILE_M}x{DEFAULT_TCGEN05_TILE_N}"
         n_unknown = model_input.n_unknown_mma_tiles
-        yield f"tcgen05 instructions whose tile is not a constant: {n_unknown}, {tile} taken"
+        yield (
+            f"tcgen05 instructions whose tile is not a constant: {n_unknown}, {tile} taken for each CTA that "
+            "works on it"
+        )
     prefetched_bytes = (
         0.0
         if model_input.mbarrier_pipelines is None

@@ -8,6 +8,8 @@
 //   6  as many CTAs as there are SMs go from tile to tile; a tile is stored while the next is multiplied
 // EARLY=1 has warps with parts look at the next buffer before they need it, as CUTLASS does, EARLY=2 behind the last as well.
 // TILE_N, TILE_K and STAGES are the tile; COLUMNS is what a CTA takes of tensor memory; PAIRED=0 has step 6 without pairs.
+// BAND=8 walks the tiles down eight columns of them at a time, so that what runs at once shares more.
+// TABLE=1 reads the tile of each turn from a table in memory: one more argument, two words a tile, as schedulers of libraries have it.
 #include <cstdint>
 #include <cuda.h>
 #include <cuda_bf16.h>
@@ -29,6 +31,17 @@
 #endif
 #ifndef EARLY
 #define EARLY 0
+#endif
+#ifndef BAND
+#define BAND 0
+#endif
+#ifndef TABLE
+#define TABLE 0
+#endif
+#if TABLE
+#define TABLE_ARGUMENT , const int2 *table
+#else
+#define TABLE_ARGUMENT
 #endif
 #if PAIRED
 #define GROUP "cta_group::2"
@@ -215,7 +228,7 @@ template <typename Work> __device__ void for_tiles(int tiles, Work work) {
 }
 
 extern "C" __global__ __launch_bounds__(kWarps * 32) CLUSTER void products(
-    const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, __nv_bfloat16 *c, int m, int n, int depth) {
+    const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, __nv_bfloat16 *c, int m, int n, int depth TABLE_ARGUMENT) {
   extern __shared__ __align__(1024) char buffers[];
   __shared__ uint64_t full[kBuffers], empty[kBuffers], finished[kAccumulators], stored[kAccumulators];
   __shared__ uint32_t columns;
@@ -243,7 +256,15 @@ extern "C" __global__ __launch_bounds__(kWarps * 32) CLUSTER void products(
 
   const auto buffer = [&](int stage) { return at(buffers) + stage * (kBytesA + kBytesB); };
   const auto tile_of = [&](int number) {
+#if TABLE
+    const int2 place = __ldg(&table[number]);  // row and column of the tile
+    return Tile{(place.x * kCtas + int(rank)) * kRowsA, place.y * TILE_N};
+#elif BAND
+    const int down = m / (kRowsA * kCtas), band = number / (down * BAND), within = number % (down * BAND);
+    return Tile{(within / BAND * kCtas + int(rank)) * kRowsA, (band * BAND + within % BAND) * TILE_N};
+#else
     return Tile{(number / across * kCtas + int(rank)) * kRowsA, number % across * TILE_N};
+#endif
   };
   const auto copy = [&](Tile tile, int k, int stage) {
     if (rank == 0) expect(&full[stage], (kBytesA + kBytesB) * kCtas);
