@@ -51,6 +51,9 @@ class ModelResult(Struct, frozen=True, kw_only=True, eq=False):
     prediction: Prediction
     stalls: StallProfile | None = None  # cycles by instruction; None for models that know no instructions
     timeline: WarpTimeline | None = None  # waits of one warp; None for models that simulate no warp
+    # Waits of the warps that execute an instruction as they run beside others to which they hand work;
+    # None where `timeline` says as much.
+    role_timeline: WarpTimeline | None = None
     sm_scaling: SmScaling | None = None  # None for models that do not say what another grid takes
     dram_bytes: float | None = None  # that the launch moves; None: requested bytes by their miss rates
 

@@ -194,6 +194,16 @@ def test_one_warp_that_copies_ahead_nearly_keeps_up_with_two() -> None:
     assert one <= 1.4 * two
 
 
+@pytest.mark.parametrize("step", [WARPS, PERSISTENT], ids=lambda step: step.cubin)
+def test_no_loop_takes_longer_than_the_kernel(step: Step) -> None:
+    """Warps that copy, multiply and store work at the same time: each at most as long as the kernel."""
+    loops = [loop for loop in report_of(step).loops if loop.depth == 1]
+    assert len([loop for loop in loops if loop.warp_share < 1.0]) == 3
+    for loop in loops:
+        assert loop.cycles_per_iteration is not None
+        assert loop.trip_count * loop.cycles_per_iteration <= 1.01 * predicted(step).cycles
+
+
 @each_step
 def test_a_busy_tensor_core_is_the_bound(step: Step) -> None:
     found = predicted(step)
