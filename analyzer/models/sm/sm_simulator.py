@@ -84,7 +84,7 @@ class _SmSimulator:
         self.result = SimulationResult()
         self.heap: EventHeap = []
         self.subcores = Subcores(parameters.n_subcores, parameters.read_release_cycles)
-        self.mbarriers = Mbarriers(parameters, self.heap)
+        self.mbarriers = Mbarriers(parameters, self.heap, warp_programs)
         self.path = LoadStorePath(parameters, self.heap, self.mbarriers)
         self.barriers = CtaBarriers(self.heap, self.path)
         handlers = self.list_handlers()
@@ -302,7 +302,7 @@ class _SmSimulator:
         for state in states:
             self.barriers.release(state, 0.0)
         for cta in self.resident_ctas if not states else ():
-            self.mbarriers.release_all(cta)
+            self.mbarriers.release_hopeless_waits(cta)
         return bool(self.heap)
 
 
