@@ -7,6 +7,7 @@ proportions of the simulated warps' own cycles.
 """
 
 import numpy as np
+from msgspec.structs import replace
 
 from analyzer.demand.opcode_costs import PIPES
 from analyzer.ir.arrays import FloatArray
@@ -29,6 +30,7 @@ from analyzer.models.model_result import (
     find_clock_mhz,
     make_prediction,
 )
+from analyzer.models.power import find_launch_clock
 from analyzer.models.residuals import find_time_factors
 from analyzer.models.sm.launch_simulation import LaunchSimulation, WarpCycles, simulate_launch
 from analyzer.models.sm.resource_demand import OUTGOING_KINDS, StepKind
@@ -44,11 +46,27 @@ ATOMICS_BOUND = "atomics"
 LOAD_STORE_BOUND = "load/store path"
 REGISTER_PORTS_BOUND = "register ports"
 _MIN_BINDING_SHARE = 0.8
+_CLOCK_TOLERANCE = 0.03
 _SHARED_BOUNDS = frozenset({L2_BOUND, DRAM_BOUND, ATOMICS_BOUND})
 
 
 def predict(model_input: ModelInput) -> ModelResult:
-    """Predict cycles, stall stack and time of one kernel on one GPU."""
+    """Predict cycles, stall stack and time of one kernel on one GPU.
+
+    The clock is first that of a launch whose binding unit never waits. Where the cycles leave it another one
+    by the power that it draws, they are simulated again.
+    """
+    result = _predict_at_clock(model_input)
+    if model_input.clock_mhz is not None:
+        return result
+    state = find_launch_clock(model_input, result.prediction.cycles, result.prediction.clock_mhz)
+    if state is None or abs(state.clock_mhz / result.prediction.clock_mhz - 1.0) < _CLOCK_TOLERANCE:
+        return result
+    return _predict_at_clock(replace(model_input, power_clock_mhz=state.clock_mhz))
+
+
+def _predict_at_clock(model_input: ModelInput) -> ModelResult:
+    """Predict a launch at the clock that is known of it so far."""
     clock, miss_rates = find_clock_mhz(model_input), estimate_miss_rates(model_input)
     simulation = simulate_launch(model_input, miss_rates, clock)
     accumulator = StallAccumulator(len(model_input.kernel))
