@@ -150,7 +150,7 @@ def _find_donors(
 ) -> Iterator[tuple[str, Table]]:
     """Yield other architectures, nearest first, and their figure, if it was not calibrated on this one."""
     for other in sorted(
-        (one for one in GPUS if one != arch), key=lambda one: _measure_arch_distance(one, arch)
+        (one for one in GPUS if one != arch), key=lambda one: measure_arch_distance(one, arch)
     ):
         place = files.find(other, section, key)
         if place is not None and place[0] != file and _find_named_archs(place[1]) != {arch}:
@@ -163,7 +163,7 @@ def _find_named_archs(figure: Table) -> set[str]:
     return {arch for arch, gpus in GPUS.items() if any(gpu in note for gpu in gpus)}
 
 
-def _measure_arch_distance(one: str, other: str) -> tuple[bool, int]:
+def measure_arch_distance(one: str, other: str) -> tuple[bool, int]:
     """Return a sort key: whether the families (data centre, graphics) differ, then the version gap."""
     left, right = int(one[3:]), int(other[3:])
     return _is_data_center(left) != _is_data_center(right), abs(left - right)
