@@ -2,8 +2,8 @@
 
     python bench/suites.py [--sample] [--suite GLOB ...] [--jobs 1] [--keep FILE.json] [--against FILE.json]
 
-Suites: the judging half of bench/kernels, and the kernels of bench/gemm, volta, attention, blackwell and of
-traces/h100 (warm launches). `--sample` takes so many rows of each suite and GPU by a hash of their names.
+Suites: the judging half of bench/kernels, the kernels of bench/gemm, volta, attention, blackwell and of
+traces/h100 (warm launches), and the fused-MoE kernel of published lists (bench/moe_times.py). `--sample` takes so many rows of each suite and GPU by a hash of their names.
 `--keep` writes the predicted and measured times; `--against` compares with kept ones, row by row.
 """
 
@@ -21,6 +21,7 @@ from zlib import crc32
 import attention
 import blackwell
 import gemm
+import moe_times
 import numpy as np
 import volta
 from groundtruth import times
@@ -56,6 +57,7 @@ def list_rows(patterns: Sequence[str], count: int | None, jobs: int) -> list[Row
             _list_made, "blackwell", lambda: blackwell.make_table(blackwell.list_rows(), jobs)
         ),
         "h100": partial(_list_h100, count),
+        "moe": partial(moe_times.list_rows, count),
     }
     found: list[Row] = []
     for name, read in sources.items():
