@@ -144,9 +144,11 @@ def _find_quantile(values: FloatArray, weights: FloatArray, level: float) -> flo
 def _is_unlike_other_suites(row: SuiteRow, rows: Sequence[SuiteRow]) -> bool:
     """Return whether the stall stack of a row resembles none of another suite."""
     others = [one for one in rows if one.suite != row.suite]
-    return bool(others) and min(
-        _measure_distance(row.answer.stalls, one.answer.stalls) for one in others
-    ) > _UNLIKE_KIND_DISTANCE
+    return (
+        bool(others)
+        and min(_measure_distance(row.answer.stalls, one.answer.stalls) for one in others)
+        > _UNLIKE_KIND_DISTANCE
+    )
 
 
 def _measure_distance(one: Mapping[str, float], other: Mapping[str, float]) -> float:
@@ -184,7 +186,7 @@ def write_residuals(rows: Sequence[SuiteRow]) -> None:
 
 def _format_table(table: Residuals) -> Iterator[str]:
     yield "# Measured over predicted time by class: what intervals of `sm` are made from. Written by"
-    yield "# `python bench/left_suite.py --residuals`; analyzer/models/residuals.py says what the classes are."
+    yield "# `python bench/left_suite.py --residuals`; classes: see analyzer/models/residuals.py."
     yield f"schema = {json.dumps(table.schema)}"
     yield f"evidence = {json.dumps(table.evidence)}"
     yield f"gpus = {json.dumps(list(table.gpus))}"

@@ -1,8 +1,8 @@
-"""Judge `sm` on every measured suite in turn with all that the suite taught left out; write docs/left-suite.md.
+"""Judge `sm` on every measured suite without what the suite taught; write docs/left-suite.md.
 
-    python bench/left_suite.py [--sample 12] [--suite GLOB ...] [--rows FILE.json]    # rows, then the page
-    python bench/left_suite.py --page-only [--rows FILE.json]                         # the page from kept rows
-    python bench/left_suite.py --residuals [--rows FILE.json]                         # hwdb/residuals.toml too
+    python bench/left_suite.py [--sample 12] [--suite GLOB ...]   # rows, then the page
+    python bench/left_suite.py --page-only                        # the page from kept rows
+    python bench/left_suite.py --residuals                        # hwdb/residuals.toml from them, too
 
 Each row of bench/suites.py is predicted three times: by hwdb as it is; without the figures that its suite
 taught (bench/leaving_out.py), but with the clock, which a user can state; and without that as well. Errors of

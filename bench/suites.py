@@ -3,8 +3,9 @@
     python bench/suites.py [--sample] [--suite GLOB ...] [--jobs 1] [--keep FILE.json] [--against FILE.json]
 
 Suites: the judging half of bench/kernels, the kernels of bench/gemm, volta, attention, blackwell and of
-traces/h100 (warm launches), and the fused-MoE kernel of published lists (bench/moe_times.py). `--sample` takes so many rows of each suite and GPU by a hash of their names.
-`--keep` writes the predicted and measured times; `--against` compares with kept ones, row by row.
+traces/h100 (warm launches), and the fused-MoE kernel of published lists (bench/moe_times.py). `--sample`
+takes so many rows of each suite and GPU by a hash of their names. `--keep` writes the predicted and measured
+times; `--against` compares with kept ones, row by row.
 """
 
 import argparse

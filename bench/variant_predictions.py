@@ -144,9 +144,7 @@ class _DumpLaunches:
             self._program = self._program or load(str(self._dump))
             loaded = _find_kernel(self._program, case)
             launch = msgspec.structs.replace(make_launch(case), clock_mhz=None)
-            self._counted[key] = next(
-                iter(KernelAnalyzer(Options(launch=launch)).count_launches(loaded))
-            )
+            self._counted[key] = next(iter(KernelAnalyzer(Options(launch=launch)).count_launches(loaded)))
         return self._counted[key]
 
 
