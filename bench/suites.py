@@ -2,10 +2,10 @@
 
     python bench/suites.py [--sample] [--suite GLOB ...] [--jobs 1] [--keep FILE.json] [--against FILE.json]
 
-Suites: the judging half of bench/kernels, the kernels of bench/gemm, volta, attention, blackwell and of
-traces/h100 (warm launches), and the fused-MoE kernel of published lists (bench/moe_times.py). `--sample`
-takes so many rows of each suite and GPU by a hash of their names. `--keep` writes the predicted and measured
-times; `--against` compares with kept ones, row by row.
+Suites: the judging half of bench/kernels, the kernels of bench/gemm, volta, attention, blackwell, of
+traces/h100 and traces/h200 (warm launches), and the fused-MoE kernel of published lists (bench/moe_times.py).
+`--sample` takes so many rows of each suite and GPU by a hash of their names. `--keep` writes the predicted
+and measured times; `--against` compares with kept ones, row by row.
 """
 
 import argparse
@@ -26,8 +26,9 @@ import moe_times
 import numpy as np
 import volta
 from groundtruth import times
+from groundtruth.guests import read_packages, read_suites
 from groundtruth.launch_table import write_launches
-from groundtruth.records import CODE, read_launches
+from groundtruth.records import CODE, GPU, H200, MeasuredLaunch, read_launches
 from groundtruth.sweep import SHAPES, compile_rows, make_sweep_launches, select_sweep_rows
 from kernels.compiling import BUILT
 from kernels.recipes import TableError
@@ -54,10 +55,9 @@ def list_rows(patterns: Sequence[str], count: int | None, jobs: int) -> list[Row
             _list_made, "volta", lambda: [row.columns for row in volta.load_measured_launches()]
         ),
         "attention": partial(_list_made, "attention", lambda: attention.make_table(jobs)),
-        "blackwell": partial(
-            _list_made, "blackwell", lambda: blackwell.make_table(blackwell.list_rows(), jobs)
-        ),
-        "h100": partial(_list_h100, count),
+        "blackwell": partial(_list_blackwell, jobs),
+        "h100": _list_h100,
+        "h200": lambda: _list_h200(jobs),
         "moe": partial(moe_times.list_rows, count),
     }
     found: list[Row] = []
@@ -87,12 +87,25 @@ def _list_made(suite: str, make: Callable[[], Sequence[Row]]) -> Iterator[Row]:
         yield {"suite": suite, **row, "dump": str(BUILT / str(row["dump"]))}
 
 
-def _list_h100(count: int | None) -> Iterator[Row]:
+def _list_blackwell(jobs: int) -> Iterator[Row]:
+    """Yield the rows of the tables of products, copies and main loops, each a suite."""
+    for row in _list_made("", lambda: blackwell.make_table(blackwell.list_rows(), jobs)):
+        yield {**row, "suite": row["kernel"]}
+
+
+def _list_h100() -> Iterator[Row]:
     rows = select_sweep_rows(SHAPES)
     compile_rows(rows, _TRITON)
-    launches = [*read_launches(), *make_sweep_launches(rows)]
-    table = CODE / "all.csv"
-    write_launches(table, launches, times.compute_event_overhead_us())
+    return _list_launches(GPU, [*read_launches(), *make_sweep_launches(rows)])
+
+
+def _list_h200(jobs: int) -> Iterator[Row]:
+    return _list_launches(H200, [*read_launches(H200), *read_suites(jobs), *read_packages()])
+
+
+def _list_launches(gpu: str, launches: Sequence[MeasuredLaunch]) -> Iterator[Row]:
+    table = CODE / f"all-{gpu}.csv"
+    write_launches(table, launches, times.compute_event_overhead_us(gpu))
     with table.open(newline="", encoding="utf-8") as file:
         yield from (row for row in csv.DictReader(file) if row["l2"] == "warm" and row["counted"] == "yes")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from predictions import write_table
 
-from groundtruth.records import GPU, MeasuredLaunch
+from groundtruth.records import MeasuredLaunch
 
 _DISTURBED_RATIO = 1.2  # a warm launch that takes so much longer than a cold one was disturbed
 COLD_SUFFIX = " (cold)"
@@ -36,7 +36,7 @@ def _make_row(launch: MeasuredLaunch, l2: str, time_us: float) -> dict[str, obje
         "suite": _find_suite(launch),
         "dump": str(launch.cubin),
         "kernel": launch.kernel,
-        "gpu": GPU,
+        "gpu": launch.gpu,
         "grid": ";".join(map(str, launch.grid)),
         "block": ";".join(map(str, launch.block)),
         "dynamic_shared_bytes": launch.dynamic_shared_bytes,
