@@ -66,20 +66,26 @@ def row(suite: str, gpu: str, ratio: float, **answer: object) -> SuiteRow:
 
 
 def test_intervals_are_quantiles_in_which_a_suite_counts_once() -> None:
-    """Nine suites from .9 to 1.3 by .05: the levels .1 - .04 and .9 + .04, at the middles of ninths."""
-    rows = [row(f"s{n}", "a40", 0.9 + 0.05 * n) for n in range(9)]
+    """Nine suites and GPUs from .9 to 1.3 by .05: levels .1 - .04 and .9 + .04, at the middles of ninths."""
+    rows = [row(f"s/{n}", f"g{n}", 0.9 + 0.05 * n) for n in range(9)]
     found = learn_residuals(rows * 3 + rows[:1] * 500).classes[ErrorClass.MEMORY]
     assert found.low == pytest.approx(0.9 + 0.05 * (0.06 * 9 - 0.5), abs=0.005)
     assert found.high == pytest.approx(0.9 + 0.05 * (0.94 * 9 - 0.5), abs=0.005)
 
 
 def test_neither_a_rows_suite_nor_its_gpu_gives_its_interval() -> None:
-    rows = [row(f"s{n}", f"g{n}", 1.0) for n in range(6)]
-    rows += [row("far", "h", 2.0), row("far", "g", 2.0), row("near", "h", 2.0)]
+    rows = [row(f"s/{n}", f"g{n}", 1.0) for n in range(6)]
+    rows += [row("s/far", "h", 2.0), row("s/far", "g", 2.0), row("s/near", "h", 2.0)]
     found = judge_intervals(rows)
     assert all(one.is_inside for one in found[:6])
     assert not found[6].is_inside  # s0 to s5 are all that speak of far on h
     assert found[6].high < found[8].high  # far on g speaks of near on h
+
+
+def test_kernels_that_ran_on_another_gpu_give_nothing_either() -> None:
+    rows = [row(f"s/{n}", f"g{n}", 1.0) for n in range(6)]
+    rows += [row("h200/guest gemm", "h200-sxm", 2.0), row("gemm/gemm", "titan-rtx", 2.0)]
+    assert not any(one.is_inside for one in judge_intervals(rows)[-2:])
 
 
 def traits(**changes: object) -> LaunchTraits:
@@ -103,7 +109,7 @@ def test_classes(changes: dict[str, object], expected: ErrorClass) -> None:
 
 
 def test_an_interval_widens_with_what_was_guessed() -> None:
-    table = learn_residuals([row(f"s{n}", "a40", 1.0) for n in range(6)])
+    table = learn_residuals([row(f"s/{n}", "a40", 1.0) for n in range(6)])
     stalls = {"wait": 1.0}
     low, high = table.find_factors(traits(stalls=stalls, guessed_share=1.0, time_us=50.0))
     assert (low, high) == pytest.approx((1 / 2.5, 2.5))
