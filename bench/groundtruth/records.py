@@ -75,6 +75,16 @@ def read_empty_event_us(gpu: str = GPU) -> tuple[float, float]:
 
 
 @cache
+def read_warm_times_us(gpu: str) -> dict[str, float]:
+    """Return what events say of each launch of `measurements.jsonl.xz` with a warm L2, by its id."""
+    return {
+        record["case_id"]: record["time_us_warm_median"]
+        for record in read_measurements(gpu)
+        if record["record"] == "measurement" and record["status"] == "ok"
+    }
+
+
+@cache
 def unpack_code() -> Path:
     """Unpack the cubins of the archive once, and return their folder."""
     archive = FOLDER / "kernels.tar.xz"

@@ -103,7 +103,7 @@ def predict(model_input: ModelInput) -> ModelResult:
         timeline=build_warp_timeline(model_input, model_input.execution_counts, miss_rates),
         sm_scaling=SmScaling(mean_ctas, cycles, predict_balanced_cycles),
         dram_bytes=bounds.get(DRAM_BOUND, 0.0)
-        * convert_to_bytes_per_cycle(model_input.gpu.sustained_dram_gbps, clock),
+        * convert_to_bytes_per_cycle(model_input.gpu.dram_read_gbps, clock),
     )
 
 
@@ -143,7 +143,8 @@ def _compute_resource_bounds(simulation: LaunchSimulation) -> dict[str, float]:
 
     def add(name: str, cycles: float) -> None:
         if cycles:
-            found[name] = found.get(name, 0.0) + cycles * simulation.n_ctas
+            part = simulation.schedule_factor if name in _SHARED_BOUNDS else 1.0
+            found[name] = found.get(name, 0.0) + cycles * simulation.n_ctas * part
 
     for warp_program, n_warps in simulation.iterate_programs():
         executions = _count_step_executions(warp_program)

@@ -44,6 +44,7 @@ from analyzer.models.miss_rates import (
     mask_bulk_writes,
     scale_dram_cycles_to_clock,
 )
+from analyzer.models.sm.dram_traffic import compute_piece_factors, compute_turnaround_factors
 from analyzer.models.sm.register_ports import count_port_cycles
 from analyzer.models.sm.spill_reuse import SpillAccesses, measure_spill_reuse
 from analyzer.models.sm.store_traffic import compute_store_dram_shares
@@ -123,7 +124,7 @@ def measure_resource_demand(
     per_cycle = _GIGA / (clock_mhz * _MEGA)
     sms = min(model_input.gpu.sm_count, max(1, model_input.grid_ctas))
     l2 = _compute_l2_bytes_per_cycle(model_input, clock_mhz, sms)
-    dram = model_input.gpu.sustained_dram_gbps.value * per_cycle / sms
+    dram = model_input.gpu.dram_read_gbps.value * per_cycle / sms
     moved = (model_input.access_bytes.global_bytes + model_input.access_bytes.local_bytes) * mean_load_share
     copies, slowest = _list_bulk_copy_rows(model_input), arch.memory.copy_stream_factor.value * dram
     l2_cycles = moved * l2_share / l2
@@ -131,6 +132,8 @@ def measure_resource_demand(
     l2_cycles = np.maximum(l2_cycles, by_lines)
     l2_cycles[copies] = np.maximum(l2_cycles, moved * dram_share / slowest)[copies]
     l2_cycles = np.maximum(l2_cycles, _compute_copy_engine_cycles(model_input) * mean_load_share)
+    dram_bytes = moved * dram_share
+    dram_bytes *= compute_turnaround_factors(model_input, dram_bytes, np.isin(acts, OUTGOING_KINDS))
     return ResourceDemand(
         step_kind=acts,
         mbarrier_uses=_find_mbarrier_uses(model_input),
@@ -139,7 +142,7 @@ def measure_resource_demand(
         load_store_cycles=load_store,
         tag_cycles=tags,
         l2_cycles=l2_cycles,
-        dram_cycles=moved * dram_share / dram,
+        dram_cycles=dram_bytes / dram,
         atomic_cycles=_compute_atomic_cycles(model_input) * sms * mean_load_share,
         sm_pipes=SM_PIPES,
         spill_cycles=spills.added_latency_cycles,
@@ -161,8 +164,7 @@ def _compute_traffic_shares(
     l2_share, dram_share = _find_miss_rates(model_input, miss_rates)
     copies, is_local, memory = _list_bulk_copy_rows(model_input), spills.is_local, model_input.arch.memory
     dram_share[copies] = copied_share * _compute_merged_sector_share(model_input)[copies]
-    lone = _compute_lone_sector_share(model_input)
-    dram_share *= 1.0 + lone * (memory.lone_sector_dram_factor.value - 1.0)
+    dram_share *= compute_piece_factors(model_input)
     dram_share *= cold_share
     l2_share[is_local] = spills.l1_miss_rate[is_local]
     dram_share[is_local] = spills.dram_share[is_local] * memory.spill_dram_factor.value
@@ -373,22 +375,6 @@ def _count_load_passes(model_input: ModelInput) -> tuple[FloatArray, FloatArray]
             passes[access.row] = access.wavefronts / access.requests
             share[access.row] = access.requests / runs
     return passes, share
-
-
-def _compute_lone_sector_share(model_input: ModelInput) -> FloatArray:
-    """Compute the share of loads from global memory that request a single sector, [n].
-
-    Neighbour sectors come from other warps at another time, so the DRAM opens a row for each. The same holds
-    for each line of which a gather requests one sector.
-    """
-    lone = np.zeros(len(model_input.kernel))
-    caches = {} if model_input.cache_rates is None else model_input.cache_rates.by_row
-    for access, _ in _iterate_global_accesses(model_input):
-        if not access.is_store and access.requests and access.sectors:
-            scatters = access.is_indirect and access.row in caches
-            lines = caches[access.row].lines_per_request if scatters else 1.0
-            lone[access.row] = max(0.0, 2.0 - access.sectors / access.requests / lines)
-    return lone
 
 
 def _count_lines(model_input: ModelInput, sectors: FloatArray) -> FloatArray:
