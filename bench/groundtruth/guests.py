@@ -12,7 +12,6 @@ from pathlib import Path
 
 from kernels.compiling import CompileUnit, find_dump_path
 from kernels.recipes import ROOT, TableError
-from predictions import compile_missing
 
 from groundtruth.records import CODE, H200, MeasuredLaunch, Record, read_lines
 
@@ -21,13 +20,12 @@ _DEFAULT_CORPUS = Path("/tmp/corpus45")
 _MAX_FLOAT = 3.4028234663852886e38
 
 
-def read_suites(jobs: int) -> tuple[MeasuredLaunch, ...]:
-    """Return the launches of the suites, their kernels compiled."""
+def read_suites() -> tuple[tuple[MeasuredLaunch, CompileUnit], ...]:
+    """Return the launches of the suites, with what to compile for each."""
     records = [record for record in read_lines("suites", H200) if record["status"] == "ok"]
     units = [_make_unit(record) for record in records]
-    compile_missing(units, jobs)
     return tuple(
-        _make_launch(record, f"guest {record['suite']}", find_dump_path(unit))
+        (_make_launch(record, f"guest {record['suite']}", find_dump_path(unit)), unit)
         for record, unit in zip(records, units, strict=True)
     )
 
