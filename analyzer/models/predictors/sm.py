@@ -31,7 +31,7 @@ from analyzer.models.model_result import (
     make_prediction,
 )
 from analyzer.models.power import find_launch_clock
-from analyzer.models.residuals import find_time_factors
+from analyzer.models.residuals import LaunchTraits, load_residuals, measure_guessed_share
 from analyzer.models.sm.launch_simulation import LaunchSimulation, WarpCycles, simulate_launch
 from analyzer.models.sm.resource_demand import OUTGOING_KINDS, StepKind
 from analyzer.models.sm.simulation_state import NO_INSTRUCTIONS_COLUMN, NOT_SELECTED_COLUMN
@@ -84,7 +84,15 @@ def _predict_at_clock(model_input: ModelInput) -> ModelResult:
     name = max(bounds, key=lambda which: bounds[which], default=LATENCY_BOUND)
     bound = name if bounds.get(name, 0.0) >= _MIN_BINDING_SHARE * cycles else LATENCY_BOUND
     bound = LAUNCH_BOUND if overhead > cycles or is_dispatch else bound
-    low, high = find_time_factors(model_input, bound, stalls.sum_by_stall())
+    low, high = load_residuals().find_factors(
+        LaunchTraits(
+            time_us=stalls.total_cycles / clock,
+            bound=bound,
+            busy={which: limit / stalls.total_cycles for which, limit in bounds.items()},
+            stalls=stalls.sum_by_stall(),
+            guessed_share=measure_guessed_share(model_input),
+        )
+    )
     mean_ctas = model_input.grid_ctas * (1.0 - simulation.idle_cta_share) / model_input.gpu.sm_count
 
     timeline = build_warp_timeline(model_input, model_input.execution_counts, miss_rates)
