@@ -82,6 +82,12 @@ def _make_columns(step: LadderStep) -> dict[str, object]:
     }
 
 
+def make_table(jobs: int) -> list[dict[str, object]]:
+    """Compile the steps, and return their rows of a table of `warplens validate`."""
+    compile_missing([step.unit for step in STEPS], jobs)
+    return list(map(_make_columns, STEPS))
+
+
 def render_page(answers: dict[str, CaseEntry]) -> str:
     """Render the page in Markdown."""
     columns = ("step", "what it adds", "measured us", "predicted us", "predicted / measured", "bound")
@@ -97,8 +103,7 @@ def main() -> None:
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
-    compile_missing([step.unit for step in STEPS], _JOBS)
-    text = render_page(predict_rows(BUILT / "attention.csv", list(map(_make_columns, STEPS)), _JOBS))
+    text = render_page(predict_rows(BUILT / "attention.csv", make_table(_JOBS), _JOBS))
     PAGE.write_text(text, encoding="utf-8")
     print(text)
 

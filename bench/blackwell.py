@@ -210,6 +210,19 @@ def _make_columns(row: MicrobenchmarkRow) -> dict[str, object]:
     }
 
 
+def list_rows() -> list[MicrobenchmarkRow]:
+    """Return all rows, the longest compilations last."""
+    rows = [*make_mma_rows(), *make_ldgsts_rows(), *make_tma_rows(), *make_main_loop_rows()]
+    rows.sort(key=lambda row: (row.source != "umma", int(row.defines.get("DEPTH", 0))))  # type: ignore[call-overload]
+    return rows
+
+
+def make_table(rows: Sequence[MicrobenchmarkRow], jobs: int) -> list[dict[str, object]]:
+    """Compile what rows need, and return them as a table of `warplens validate`."""
+    compile_missing([row.unit for row in rows], jobs)
+    return list(map(_make_columns, rows))
+
+
 @dataclass(frozen=True, slots=True)
 class GroupScore:
     """Errors of the rows of one group."""
@@ -278,10 +291,8 @@ def main() -> int:
     if not DATA.is_dir():
         print(f"{DATA} is absent: nothing to compare with", file=sys.stderr)
         return 1
-    rows = [*make_mma_rows(), *make_ldgsts_rows(), *make_tma_rows(), *make_main_loop_rows()]
-    rows.sort(key=lambda row: (row.source != "umma", int(row.defines.get("DEPTH", 0))))  # type: ignore[call-overload]
-    compile_missing([row.unit for row in rows], jobs)
-    answers = predict_rows(BUILT / "blackwell.csv", list(map(_make_columns, rows)), jobs)
+    rows = list_rows()
+    answers = predict_rows(BUILT / "blackwell.csv", make_table(rows, jobs), jobs)
     text = render_page([*compute_scores(rows, answers), compute_stage_score(rows, answers)])
     PAGE.write_text(text, encoding="utf-8")
     print(text)

@@ -143,6 +143,13 @@ def _make_columns(device: Device, one: MeasuredConfiguration) -> dict[str, objec
     }
 
 
+def make_table(jobs: int) -> list[dict[str, object]]:
+    """Compile the configurations, and return their rows of a table of `warplens validate`."""
+    rows = [(device, one) for device in DEVICES for one in select_configurations(device)]
+    compile_missing([one.make_unit(device.arch) for device, one in rows], jobs)
+    return [_make_columns(device, one) for device, one in rows]
+
+
 def render_page(report: ValidationReport) -> str:
     """Render the page in Markdown."""
     clocks = ", ".join(f"{device.clock_mhz:,} MHz ({device.gpu})" for device in DEVICES)
@@ -181,10 +188,8 @@ def main() -> None:
     )
     parser.add_argument("--jobs", type=int, default=2)
     jobs = parser.parse_args().jobs
-    rows = [(device, one) for device in DEVICES for one in select_configurations(device)]
-    compile_missing([one.make_unit(device.arch) for device, one in rows], jobs)
     path = BUILT / "gemm.csv"
-    write_table(path, [_make_columns(device, one) for device, one in rows])
+    write_table(path, make_table(jobs))
     text = render_page(analyzer.validate(path, models=MODELS, jobs=jobs))
     PAGE.write_text(text, encoding="utf-8")
     print(text)
