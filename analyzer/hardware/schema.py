@@ -368,7 +368,7 @@ class Interconnect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class LaunchLatency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Coefficients of AMALI's kernel launch latency (equations 27 and 28), in cycles.
 
-    Latency = (alpha w^2 + beta w + gamma) * CTAs + intercept_cycles, for w warps in a CTA.
+    Latency = (alpha w^2 - beta w + gamma) * CTAs + intercept_cycles, for w warps in a CTA.
     """
 
     alpha: HardwareParameter
