@@ -81,6 +81,17 @@ class Gpu(Struct, frozen=True):
             value=memory.bandwidth_gbps.value * part.value, basis=part.basis, source=part.source
         )
 
+    @property
+    def dram_read_gbps(self) -> HardwareParameter:
+        """DRAM bandwidth in GB/s that kernels reach that only read."""
+        memory = self.file.memory
+        if memory.read_gbps is not None or memory.streaming_gbps is not None or self.arch is None:
+            return memory.read_gbps or self.sustained_dram_gbps
+        part = self.arch.memory.dram_read_efficiency
+        return HardwareParameter(
+            value=memory.bandwidth_gbps.value * part.value, basis=part.basis, source=part.source
+        )
+
     def find_tensor_fma_per_cycle(self, rate: TensorRate) -> HardwareParameter | None:
         """Return dense multiply-adds per cycle and SM, None if the product has no such rate."""
         row = self.file.tensor.get(rate) or self.file.tensor.get(_FALLBACK_TENSOR_RATES.get(rate, rate))

@@ -34,7 +34,7 @@ _SUSTAINED_CLOCK_KEYS = (
     "clock.sustained_narrow_mhz",
     "clock.sustained_float_mhz",
 )
-_REACHED_BANDWIDTH_KEYS = ("memory.sustained_gbps", "memory.streaming_gbps")
+_REACHED_BANDWIDTH_KEYS = ("memory.sustained_gbps", "memory.streaming_gbps", "memory.read_gbps")
 
 # Parameters that take the factor of another one; if two of those are set, the factor of the later row.
 _COUPLED_KEYS: Mapping[str, tuple[str, ...]] = {
@@ -48,10 +48,14 @@ _COUPLED_KEYS: Mapping[str, tuple[str, ...]] = {
     "clock.sustained_tensor_mhz": ("clock.launch_tensor_mhz", "clock.sustained_narrow_mhz"),
     "memory.bus_bits": ("memory.bandwidth_gbps", *_REACHED_BANDWIDTH_KEYS),
     "memory.bandwidth_gbps": _REACHED_BANDWIDTH_KEYS,
-    "memory.dram_efficiency": ("memory.streaming_gbps",),
+    "memory.dram_efficiency": ("memory.streaming_gbps", "memory.dram_read_efficiency", "memory.read_gbps"),
     # Rates that kernels reach, of which each model reads one.
-    "memory.sustained_gbps": ("memory.streaming_gbps",),
-    "memory.streaming_gbps": ("memory.sustained_gbps",),
+    "memory.dram_read_efficiency": ("memory.read_gbps",),
+    "memory.sustained_gbps": ("memory.streaming_gbps", "memory.read_gbps"),
+    "memory.streaming_gbps": ("memory.sustained_gbps", "memory.read_gbps"),
+    "memory.read_gbps": ("memory.sustained_gbps", "memory.streaming_gbps"),
+    "memory.dram_turnaround_factor": ("memory.turnaround_factor",),
+    "memory.turnaround_factor": ("memory.dram_turnaround_factor",),
     # The same path twice: of the whole GPU and of one SM.
     "l2.bandwidth_gbps": ("memory.l2_bytes_per_cycle_per_sm",),
     "memory.l2_bytes_per_cycle_per_sm": ("l2.bandwidth_gbps",),

@@ -105,6 +105,9 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     store_queue_cycles: HardwareParameter
     # part of the datasheet's bandwidth that kernels reach, if the product has no `streaming_gbps`
     dram_efficiency: HardwareParameter
+    dram_read_efficiency: HardwareParameter  # likewise, of kernels that only read
+    # DRAM time of a byte written over that of a byte read, where the DRAM turns from reads to writes and back
+    dram_turnaround_factor: HardwareParameter
     line_bytes: HardwareParameter
     sector_bytes: HardwareParameter
     l1_ways: HardwareParameter
@@ -163,6 +166,8 @@ class IssueTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     product_operand_cycles: HardwareParameter  # from writing a register to its use by a matrix instruction
     barrier_cycles: HardwareParameter  # from a CTA barrier or a fence to a memory instruction or a branch
     scoreboard_cycles: HardwareParameter  # from setting a scoreboard to waiting for it
+    # latency of IMAD.WIDE while the sub-core's tensor core works for a warpgroup; None: as ever
+    wide_beside_warpgroup_cycles: HardwareParameter | None = None
 
 
 class ConstantBankLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -295,6 +300,8 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     # rate of kernels that do little but read and write, GB/s;
     # None: `bandwidth_gbps` times `MemorySubsystem.dram_efficiency`
     streaming_gbps: HardwareParameter | None = None
+    read_gbps: HardwareParameter | None = None  # of kernels that only read; None: as above
+    turnaround_factor: HardwareParameter | None = None  # None: `MemorySubsystem.dram_turnaround_factor`
     l2_latency_cycles: HardwareParameter | None = None  # the product's own; None: the architecture's
     dram_latency_cycles: HardwareParameter | None = None  # the product's own; None: the architecture's
 
@@ -310,6 +317,10 @@ class L2Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     # working set, in L2 sizes, up to which the next launch finds all data;
     # None: `MemorySubsystem.l2_kept_share`
     kept_share: HardwareParameter | None = None
+    # lines of which sectors are missing that the L2 fetches in a microsecond, however few sectors; None: no limit
+    missed_lines_per_us: HardwareParameter | None = None
+    # part of the L2 that holds sectors of random places; None: as `kept_share`
+    scattered_share: HardwareParameter | None = None
     # working set, in L2 sizes, from which the next launch finds nothing; None: as `kept_share`
     lost_share: HardwareParameter | None = None
 
@@ -357,7 +368,7 @@ class Interconnect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class LaunchLatency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Coefficients of AMALI's kernel launch latency (equations 27 and 28), in cycles.
 
-    Latency = (alpha w^2 + beta w + gamma) * CTAs + intercept_cycles, for w warps in a CTA.
+    Latency = (alpha w^2 - beta w + gamma) * CTAs + intercept_cycles, for w warps in a CTA.
     """
 
     alpha: HardwareParameter

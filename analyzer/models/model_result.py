@@ -44,6 +44,9 @@ class ModelResult(Struct, frozen=True, kw_only=True, eq=False):
     prediction: Prediction
     stalls: StallProfile | None = None  # cycles by instruction; None for models that know no instructions
     timeline: WarpTimeline | None = None  # waits of one warp; None for models that simulate no warp
+    # Waits of the warps that execute an instruction as they run beside others to which they hand work;
+    # None where `timeline` says as much.
+    role_timeline: WarpTimeline | None = None
     sm_scaling: SmScaling | None = None  # None for models that do not say what another grid takes
     dram_bytes: float | None = None  # that the launch moves; None: requested bytes by their miss rates
 
@@ -158,7 +161,10 @@ def _describe_unknowns(model_input: ModelInput) -> Iterator[str]:
     if model_input.n_unknown_mma_tiles:
         tile = f"{DEFAULT_TCGEN05_TILE_M}x{DEFAULT_TCGEN05_TILE_N}"
         n_unknown = model_input.n_unknown_mma_tiles
-        yield f"tcgen05 instructions whose tile is not a constant: {n_unknown}, {tile} taken"
+        yield (
+            f"tcgen05 instructions whose tile is not a constant: {n_unknown}, {tile} taken for each CTA that "
+            "works on it"
+        )
     prefetched_bytes = (
         0.0
         if model_input.mbarrier_pipelines is None

@@ -31,14 +31,15 @@ from analyzer.models.model_result import (
     make_prediction,
 )
 from analyzer.models.power import find_launch_clock
-from analyzer.models.residuals import find_time_factors
+from analyzer.models.residuals import LaunchTraits, load_residuals, measure_guessed_share
 from analyzer.models.sm.launch_simulation import LaunchSimulation, WarpCycles, simulate_launch
 from analyzer.models.sm.resource_demand import OUTGOING_KINDS, StepKind
 from analyzer.models.sm.simulation_state import NO_INSTRUCTIONS_COLUMN, NOT_SELECTED_COLUMN
 from analyzer.models.sm.warp_program import WarpProgram
 from analyzer.models.stalls import StallAccumulator
+from analyzer.models.timeline import WarpTimeline
 from analyzer.models.timeline_builder import build_warp_timeline
-from analyzer.models.wait_causes import REGISTER_PORTS_INDEX, STALL_BY_CAUSE
+from analyzer.models.wait_causes import N_WAIT_CAUSES, REGISTER_PORTS_INDEX, STALL_BY_CAUSE, WaitCause
 
 NAME = "sm"
 ATOMICS_BOUND = "atomics"
@@ -83,8 +84,18 @@ def _predict_at_clock(model_input: ModelInput) -> ModelResult:
     name = max(bounds, key=lambda which: bounds[which], default=LATENCY_BOUND)
     bound = name if bounds.get(name, 0.0) >= _MIN_BINDING_SHARE * cycles else LATENCY_BOUND
     bound = LAUNCH_BOUND if overhead > cycles or is_dispatch else bound
-    low, high = find_time_factors(model_input, bound, stalls.sum_by_stall())
+    low, high = load_residuals().find_factors(
+        LaunchTraits(
+            time_us=stalls.total_cycles / clock,
+            bound=bound,
+            busy={which: limit / stalls.total_cycles for which, limit in bounds.items()},
+            stalls=stalls.sum_by_stall(),
+            guessed_share=measure_guessed_share(model_input),
+        )
+    )
     mean_ctas = model_input.grid_ctas * (1.0 - simulation.idle_cta_share) / model_input.gpu.sm_count
+
+    timeline = build_warp_timeline(model_input, model_input.execution_counts, miss_rates)
 
     def predict_balanced_cycles(ctas_per_sm: int) -> float:
         ratio = ctas_per_sm / simulation.n_ctas
@@ -110,11 +121,26 @@ def _predict_at_clock(model_input: ModelInput) -> ModelResult:
             notes=simulation.notes,
         ),
         stalls=stalls,
-        timeline=build_warp_timeline(model_input, model_input.execution_counts, miss_rates),
+        timeline=timeline,
+        role_timeline=_make_role_timeline(warp_cycles, timeline) if simulation.parameters.pipelines else None,
         sm_scaling=SmScaling(mean_ctas, cycles, predict_balanced_cycles),
         dram_bytes=bounds.get(DRAM_BOUND, 0.0)
-        * convert_to_bytes_per_cycle(model_input.gpu.sustained_dram_gbps, clock),
+        * convert_to_bytes_per_cycle(model_input.gpu.dram_read_gbps, clock),
     )
+
+
+def _make_role_timeline(warp_cycles: WarpCycles, timeline: WarpTimeline) -> WarpTimeline:
+    """Return the waits for one execution of each instruction in the simulation.
+
+    There a warp waits for a buffer that others fill while it does other work: less than alone, where each
+    round waits for its own copies and products.
+    """
+    executions = np.maximum(warp_cycles.selected, 1e-9)[:, np.newaxis]
+    waits = warp_cycles.waits[:, :N_WAIT_CAUSES] / executions
+    others = warp_cycles.waits[:, N_WAIT_CAUSES:].sum(axis=1) + warp_cycles.stall_count_cycles
+    waits[:, WaitCause.WAIT] += others / executions[:, 0]
+    waits[warp_cycles.selected <= 0] = 0.0
+    return WarpTimeline(waits, timeline.producers)
 
 
 def _compute_empty_slot_share(simulation: LaunchSimulation, warp_cycles: WarpCycles) -> float:
@@ -153,7 +179,8 @@ def _compute_resource_bounds(simulation: LaunchSimulation) -> dict[str, float]:
 
     def add(name: str, cycles: float) -> None:
         if cycles:
-            found[name] = found.get(name, 0.0) + cycles * simulation.n_ctas
+            part = simulation.schedule_factor if name in _SHARED_BOUNDS else 1.0
+            found[name] = found.get(name, 0.0) + cycles * simulation.n_ctas * part
 
     for warp_program, n_warps in simulation.iterate_programs():
         executions = _count_step_executions(warp_program)
