@@ -2,9 +2,10 @@
 
     python bench/power.py
 
-Four comparisons: power of one pipe or level of memory at a time (an H200, traces/h200), clocks of single launches
-(an H100 by Nsight Compute, traces/h100), power of 14 kernels of benchmark suites (a GV100, AccelWattch's
-measurements), and the clocks that open records of large products imply, by card and power limit.
+Four comparisons: power of one pipe or level of memory at a time (an H200, traces/h200), clocks of single
+launches (an H100 by Nsight Compute, traces/h100), power of 14 kernels of benchmark suites (a GV100,
+AccelWattch's measurements), and the clocks that open records of large products imply, by card and limit.
+It needs what bench/h100.py and bench/volta.py compile.
 """
 
 import csv
@@ -46,6 +47,7 @@ from analyzer.pipeline.options import Options
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "power.md"
 _ACCELWATTCH = ROOT.parent / "shared" / "data" / "accelsim_v100" / "hw_power_validation_volta.csv"
+_NCU_GPU = "h100-sxm"
 _LEAST_US = 15.0  # shorter launches are over before their clock settles
 _BUSY_SHARE = 0.95  # of the tensor cores' time, in large products of cuBLAS
 _FLOAT_BUSY_SHARE = 0.9  # of FFMA's rate on cards of 64 lanes; 0.64 of it on those of 128
@@ -67,7 +69,7 @@ _TORCH = "zzc0721/torch-performance-test-data"
 _AIC = "ai-dynamo/aiconfigurator @095f58a"
 BF16, FP8, INT8 = TensorRate.BF16, TensorRate.FP8, TensorRate.INT8
 RECORDS = (
-    Record("a100-80gb-sxm", BF16, 400, 1230, 1270, f"{_TORCH}: 259 to 266 TFLOPS; 257 of random and 295 of zeros by Horace He"),
+    Record("a100-80gb-sxm", BF16, 400, 1230, 1270, f"{_TORCH}: 259 to 266 TFLOPS"),
     Record("a100-80gb-sxm", INT8, 400, 1310, 1390, f"{_AIC}: 541 to 585 TOPS (SmoothQuant)"),
     Record("a100-40gb-pcie", BF16, 250, 960, 1100, f"{_TORCH}: 234 to 241 TFLOPS at 4096, 198 to 215 above"),
     Record("a10", BF16, 150, 790, 860, "54 to 56 TFLOPS"),
@@ -93,6 +95,26 @@ RECORDS = (
     Record("t4", None, 70, 930, 990, "DeepBench: 4.67 TFLOPS"),
     Record("v100-pcie", None, 250, 1350, 1420, f"{_TORCH}, V100S: 13.6 TFLOPS"),
 )  # fmt: skip
+
+_PIPES_TEXT = """\
+A second of each. The true clock is `clock64` over `globaltimer`: with matrix products it is .90 to .92 of
+what NVML says, whatever the power. Data are random words where not zeros."""
+_CLOCKS_TEXT = """\
+Clocks by Nsight Compute, of launches of {least_us:.0f} us and more whose code is here, and what the model
+says of their work in their measured time: {n} kernels, mean error {error:.1%}, bias
+{bias:.2f}. The limit of 1,000 W is fitted to them. Kernels without matrix products run at 1,946
+to 1,980 MHz."""
+_SUITES_TEXT = """\
+Power by AccelWattch (accel-sim/accel-sim-framework @2260456, hw_power_validation_volta.csv) of kernels
+written anew (docs/volta.md), in the time that was measured: mean error {error:.0%}, bias
+{bias:.2f}. Wattchmen (arXiv 2603.26435) says 14 % for itself and 32 % for AccelWattch, of other
+kernels. These rows set the figures of sm_70, a compromise: products, which read shared memory most, draw
+more than the model says, others with shared memory less."""
+_RECORDS_TEXT = """\
+A throughput over the rate of its unit is a clock: {busy:.0%} of the tensor cores' time is taken, and
+of FFMA's rate what the same library reaches on cards without a limit. By these rows the figures of the
+architectures but sm_70 and sm_90 were fitted, each with a handful of them: they say how well one set of
+energies holds for all cards of an architecture, not how well it holds for others."""
 
 
 def main() -> None:
@@ -157,10 +179,7 @@ def compare_pipes() -> Iterator[str]:
             )
         )
     yield "## One pipe at a time: an H200 (700 W)"
-    yield (
-        "A second of each. The true clock is `clock64` over `globaltimer`: with matrix products it is .90 to .92 of what "
-        "NVML says, whatever the power. Data are random words where not zeros."
-    )
+    yield _PIPES_TEXT
     yield render_table(("workload", "MHz by NVML", "true MHz", "W", "W by the model"), lines)
 
 
@@ -175,7 +194,7 @@ def compare_clocks() -> Iterator[str]:
             for row in map(json.loads, file)
             if isinstance(row.get("metrics"), dict)
         }
-    with (CODE / "all.csv").open(newline="", encoding="utf-8") as file:
+    with (CODE / f"all-{_NCU_GPU}.csv").open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["l2"] == "warm" and row["case"] in measured]
     table = BUILT / "power-h100.csv"
     write_table(table, [{**row, "counted": "yes"} for row in rows])
@@ -190,12 +209,8 @@ def compare_clocks() -> Iterator[str]:
         ratios.append(found / mhz)
         lines.append((case.name, f"{mhz:,.0f}", f"{found:,.0f}", f"{found / mhz:.2f}"))
     error = float(np.abs(np.array(ratios) - 1.0).mean())
-    yield "## Single launches with matrix products: an H100 (700 W, 1,050 W for some 40 ms)"
-    yield (
-        f"Clocks by Nsight Compute, of launches of {_LEAST_US:.0f} us and more whose code is here, and what the model says of "
-        f"their work in their measured time: {len(ratios)} kernels, mean error {error:.1%}, bias {np.mean(ratios):.2f}. "
-        "The limit of 1,050 W is fitted to them. Kernels without matrix products run at 1,946 to 1,980 MHz."
-    )
+    yield "## Single launches with matrix products: an H100 (700 W, 1,000 W for some 40 ms)"
+    yield _CLOCKS_TEXT.format(least_us=_LEAST_US, n=len(ratios), error=error, bias=np.mean(ratios))
     yield render_table(("kernel", "MHz", "by the model", "ratio"), sorted(lines, key=lambda line: line[1]))
 
 
@@ -271,12 +286,7 @@ def compare_suites() -> Iterator[str]:
         lines.append((case.name, f"{real:.0f}", f"{watts:.0f}", f"{watts / real:.2f}"))
     error = float(np.abs(np.array(ratios) - 1.0).mean())
     yield "## Kernels of benchmark suites: a GV100 at 1,417 MHz"
-    yield (
-        "Power by AccelWattch (accel-sim/accel-sim-framework @2260456, hw_power_validation_volta.csv) of kernels written anew "
-        f"(docs/volta.md), in the time that was measured: mean error {error:.0%}, bias {np.mean(ratios):.2f}. AccelWattch "
-        "itself is off by 8 to 10 % and Wattchmen (arXiv 2603.26435) by 14 % of their kernels, with counters of the hardware. "
-        "These rows set the figures of sm_70 together with products of the V100S, which draw more than they say."
-    )
+    yield _SUITES_TEXT.format(error=error, bias=np.mean(ratios))
     yield render_table(("kernel", "W", "W by the model", "ratio"), lines)
 
 
@@ -302,12 +312,7 @@ def compare_records() -> Iterator[str]:
             )
         )
     yield "## Clocks that large products imply"
-    yield (
-        f"A throughput over the rate of its unit is a clock: {_BUSY_SHARE:.0%} of the tensor cores' time is taken, and of FFMA's rate "
-        "what the same library reaches on cards without a limit. By these rows the figures of the architectures but sm_70 "
-        "and sm_90 were fitted, each with a handful of them: they say how well one set of energies holds for all cards of an architecture, "
-        "not how well it holds for others."
-    )
+    yield _RECORDS_TEXT.format(busy=_BUSY_SHARE)
     yield render_table(("GPU", "products", "W", "MHz", "by the model", "ratio", "source"), lines)
 
 

@@ -34,7 +34,8 @@ from analyzer.models.bounds import compute_gpu_bounds, compute_sm_bounds, count_
 from analyzer.models.interface import ModelInput
 from analyzer.models.miss_rates import estimate_miss_rates
 
-# Part of TDP that a card takes without work, where it is not known: 12 to 25 % of the cards in docs/power.md.
+# Part of its limit that a card takes without work, where it is not known: H100 and H200 take .16 and .17, A10 and
+# T4 some .3, recalled
 _IDLE_SHARE = 0.18
 _LOWEST_CLOCK_SHARE = 0.25  # of the clock without a limit: cards do not go below
 _BISECTIONS = 24
