@@ -34,11 +34,12 @@ from analyzer.models.bounds import compute_gpu_bounds, compute_sm_bounds, count_
 from analyzer.models.interface import ModelInput
 from analyzer.models.miss_rates import estimate_miss_rates
 
-# Part of its limit that a card takes without work, where it is not known: H100 and H200 take .16 and .17, A10 and
-# T4 some .3, recalled
+# Part of its limit that a card takes without work, where it is not known: H100 and H200 take .16 and .17,
+# A10 and T4 some .3 (recalled).
 _IDLE_SHARE = 0.18
 _LOWEST_CLOCK_SHARE = 0.25  # of the clock without a limit: cards do not go below
 _BISECTIONS = 24
+_CLOCK_SOURCE = "power model (docs/power.md)"
 _BUSY_SHARE = 0.93  # of the time, of the unit that binds: cuBLAS' large products on H100, by their clock
 _LEAST_SECONDS = 1e-9
 _PICO, _MICRO, _MEGA, _GIGA = 1e-12, 1e-6, 1e6, 1e9
@@ -186,9 +187,9 @@ def find_limited_clock(
 def find_launch_clock(model_input: ModelInput, cycles: float, clock_mhz: float) -> PowerState | None:
     """Return the clock and power of a launch that takes so many cycles at a clock.
 
-    Launches whose time is the interval from one to the next are taken to follow each other for long, others
-    (`--timing kernel`, `ncu`) to run on their own. What the DRAM takes does not grow with the clock. None where
-    the GPU's power limit or the energy of work is not known.
+    Launches whose time is the interval from one to the next are taken to follow each other for long,
+    others (`--timing kernel`, `ncu`) to run on their own. What the DRAM takes does not grow with the clock.
+    None where the GPU's power limit or the energy of work is not known.
     """
     power, energy, gpu = model_input.gpu.file.power, model_input.arch.energy, model_input.gpu
     if power is None or energy is None:
@@ -226,4 +227,15 @@ def estimate_launch_clock(model_input: ModelInput) -> PowerState | None:
 
 def make_clock_figure(clock_mhz: float) -> HardwareParameter:
     """Return a clock that a power limit leaves as a parameter, with what it rests on."""
-    return HardwareParameter(value=clock_mhz, basis=Basis.ASSUMED, source="power model (docs/power.md)")
+    return HardwareParameter(value=clock_mhz, basis=Basis.ASSUMED, source=_CLOCK_SOURCE)
+
+
+def describe_power_clock(model_input: ModelInput, clock: HardwareParameter) -> tuple[str, ...]:
+    """Return a note on a clock that follows from power, none where it does not."""
+    power = model_input.gpu.file.power
+    if clock.source != _CLOCK_SOURCE or power is None:
+        return ()
+    lasts = model_input.timing is Timing.INTERVAL
+    kind = "launches that follow each other" if lasts else "a launch on its own"
+    limit_w = find_power_limit_w(power, lasts=lasts)
+    return (f"{clock.value:,.0f} MHz by the power of {kind}, limit {limit_w:,.0f} W (--clock sets another)",)
