@@ -48,6 +48,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "power.md"
 _ACCELWATTCH = ROOT.parent / "shared" / "data" / "accelsim_v100" / "hw_power_validation_volta.csv"
 _NCU_GPU = "h100-sxm"
+_MOST_TENSOR_MHZ = 1850.0  # kernels without products run faster: they need not be analyzed
 _LEAST_US = 15.0  # shorter launches are over before their clock settles
 _BUSY_SHARE = 0.95  # of the tensor cores' time, in large products of cuBLAS
 _FLOAT_BUSY_SHARE = 0.9  # of FFMA's rate on cards of 64 lanes; 0.64 of it on those of 128
@@ -193,6 +194,8 @@ def compare_clocks() -> Iterator[str]:
             row["case_id"]: row["metrics"]
             for row in map(json.loads, file)
             if isinstance(row.get("metrics"), dict)
+            and float(row["metrics"]["gpu__time_duration.sum"]) * 1e-3 >= _LEAST_US
+            and float(row["metrics"]["gpc__cycles_elapsed.avg.per_second"]) * 1e-6 < _MOST_TENSOR_MHZ
         }
     with (CODE / f"all-{_NCU_GPU}.csv").open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["l2"] == "warm" and row["case"] in measured]
@@ -203,7 +206,7 @@ def compare_clocks() -> Iterator[str]:
         metrics = measured[case.name]
         mhz = float(metrics["gpc__cycles_elapsed.avg.per_second"]) * 1e-6
         seconds = float(metrics["gpu__time_duration.sum"]) * 1e-9
-        if seconds * 1e6 < _LEAST_US or bound.dominant_tensor_rate is None:
+        if bound.dominant_tensor_rate is None:
             continue
         found = solve_clock(bound, seconds, mhz)
         ratios.append(found / mhz)
