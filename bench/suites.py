@@ -2,8 +2,9 @@
 
     python bench/suites.py [--sample] [--suite GLOB ...] [--jobs 1] [--keep FILE.json] [--against FILE.json]
 
-Suites: the judging half of bench/kernels, and the kernels of bench/gemm, volta, attention, blackwell and of
-traces/h100 (warm launches). `--sample` takes so many rows of each suite and GPU by a hash of their names.
+Suites: the judging half of bench/kernels, and the kernels of bench/gemm, volta, attention, blackwell, of
+traces/h100 and traces/h200 (warm launches). `--sample` takes so many rows of each suite and GPU by a hash of
+their names.
 `--keep` writes the predicted and measured times; `--against` compares with kept ones, row by row.
 """
 
@@ -24,8 +25,9 @@ import gemm
 import numpy as np
 import volta
 from groundtruth import times
+from groundtruth.guests import read_packages, read_suites
 from groundtruth.launch_table import write_launches
-from groundtruth.records import CODE, read_launches
+from groundtruth.records import CODE, GPU, H200, MeasuredLaunch, read_launches
 from groundtruth.sweep import SHAPES, compile_rows, make_sweep_launches, select_sweep_rows
 from kernels.compiling import BUILT
 from kernels.recipes import TableError
@@ -55,7 +57,8 @@ def list_rows(patterns: Sequence[str], count: int | None, jobs: int) -> list[Row
         "blackwell": partial(
             _list_made, "blackwell", lambda: blackwell.make_table(blackwell.list_rows(), jobs)
         ),
-        "h100": partial(_list_h100, count),
+        "h100": _list_h100,
+        "h200": lambda: _list_h200(jobs),
     }
     found: list[Row] = []
     for name, read in sources.items():
@@ -84,12 +87,19 @@ def _list_made(suite: str, make: Callable[[], Sequence[Row]]) -> Iterator[Row]:
         yield {"suite": suite, **row, "dump": str(BUILT / str(row["dump"]))}
 
 
-def _list_h100(count: int | None) -> Iterator[Row]:
+def _list_h100() -> Iterator[Row]:
     rows = select_sweep_rows(SHAPES)
     compile_rows(rows, _TRITON)
-    launches = [*read_launches(), *make_sweep_launches(rows)]
-    table = CODE / "all.csv"
-    write_launches(table, launches, times.compute_event_overhead_us())
+    return _list_launches(GPU, [*read_launches(), *make_sweep_launches(rows)])
+
+
+def _list_h200(jobs: int) -> Iterator[Row]:
+    return _list_launches(H200, [*read_launches(H200), *read_suites(jobs), *read_packages()])
+
+
+def _list_launches(gpu: str, launches: Sequence[MeasuredLaunch]) -> Iterator[Row]:
+    table = CODE / f"all-{gpu}.csv"
+    write_launches(table, launches, times.compute_event_overhead_us(gpu))
     with table.open(newline="", encoding="utf-8") as file:
         yield from (row for row in csv.DictReader(file) if row["l2"] == "warm" and row["counted"] == "yes")
 

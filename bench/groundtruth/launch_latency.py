@@ -25,12 +25,16 @@ class LaunchLatency:
 
 def fit_latencies() -> tuple[LaunchLatency, ...]:
     """Return fits to the launches of each kernel and block size, by each way to measure."""
-    graphs = [r for r in read_document("micro")["records"] if "graph_nodes" in r]
     profiled = read_document("kll_ncu")["rows"]
+    return (*fit_unprofiled_latencies(), *_fit("ncu", profiled, "gpu__time_duration.sum", 1e-3))
+
+
+def fit_unprofiled_latencies(gpu: str = GPU) -> tuple[LaunchLatency, ...]:
+    """Return fits to the launches that graphs and events timed."""
+    graphs = [r for r in read_document("micro", gpu)["records"] if "graph_nodes" in r]
     return (
         *_fit("graph", graphs, "graph_node_time_us_median", 1.0),
         *_fit("events", graphs, "time_us_warm_median", 1.0),
-        *_fit("ncu", profiled, "gpu__time_duration.sum", 1e-3),
     )
 
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 from predictions import write_table
 
-from groundtruth.records import GPU, MeasuredLaunch
+from groundtruth.records import GPU, H200, MeasuredLaunch, read_warm_times_us
 
 _DISTURBED_RATIO = 1.2  # a warm launch that takes so much longer than a cold one was disturbed
+# So was one that the other GPU ran so much faster: SMs and clocks are the same, memory 1.43 times as fast.
+_DISTURBED_GPU_RATIO, _EVENT_SCATTER_US = 1.5, 0.5
 COLD_SUFFIX = " (cold)"
 
 
@@ -26,8 +28,11 @@ def write_launches(table: Path, launches: Iterable[MeasuredLaunch], overhead_us:
 
 
 def is_disturbed(launch: MeasuredLaunch) -> bool:
-    """Return whether the warm time cannot be the kernel's: it is far above the cold one."""
-    return launch.cold_us is not None and launch.warm_us > _DISTURBED_RATIO * launch.cold_us
+    """Return whether the warm time cannot be the kernel's: it is far above the cold or the other GPU's."""
+    other_us = read_warm_times_us(H200 if launch.gpu == GPU else GPU).get(launch.case)
+    return (launch.cold_us is not None and launch.warm_us > _DISTURBED_RATIO * launch.cold_us) or (
+        other_us is not None and launch.warm_us - _EVENT_SCATTER_US > _DISTURBED_GPU_RATIO * other_us
+    )
 
 
 def _make_row(launch: MeasuredLaunch, l2: str, time_us: float) -> dict[str, object]:
@@ -36,7 +41,7 @@ def _make_row(launch: MeasuredLaunch, l2: str, time_us: float) -> dict[str, obje
         "suite": _find_suite(launch),
         "dump": str(launch.cubin),
         "kernel": launch.kernel,
-        "gpu": GPU,
+        "gpu": launch.gpu,
         "grid": ";".join(map(str, launch.grid)),
         "block": ";".join(map(str, launch.block)),
         "dynamic_shared_bytes": launch.dynamic_shared_bytes,

@@ -1,6 +1,6 @@
-"""Read the records of traces/h100: launches, counters, micro-benchmarks, sweeps, and the code that ran.
+"""Read the records of traces/h100 and traces/h200: launches, counters, micro-benchmarks, sweeps, code.
 
-The fields are described in traces/h100/README.md and in the README of the collector, shared/groundtruth.
+The fields are described in README.md of both folders and in the README of the collector, shared/groundtruth.
 """
 
 import hashlib
@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 FOLDER = ROOT / "traces" / "h100"
 CODE = BUILT / "h100"  # cubins, taken from the archive or compiled; with the tables of `validate`
 GPU = "h100-sxm"
+H200 = "h200-sxm"
+_FOLDERS = {GPU: FOLDER, H200: ROOT / "traces" / "h200"}
 _WORD_BYTES = 4
 Record = Mapping[str, Any]  # one JSON object of the collector
 
@@ -34,6 +36,7 @@ class MeasuredLaunch:
     family: str  # cuda002, triton, wavetune, sweep
     kernel: str
     shape: str  # launches of one shape differ in their configuration only
+    gpu: str  # in hwdb
     cubin: Path
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -44,31 +47,41 @@ class MeasuredLaunch:
     work: Record
 
 
-def read_lines(name: str) -> list[Record]:
+def read_lines(name: str, gpu: str = GPU) -> list[Record]:
     """Return the records of a `.jsonl.xz` file. Raises TableError if it is missing."""
-    path = FOLDER / f"{name}.jsonl.xz"
+    path = _FOLDERS[gpu] / f"{name}.jsonl.xz"
     if not path.exists():
         raise TableError(f"{path} is not there")
     with lzma.open(path, "rt", encoding="utf-8") as file:
         return [json.loads(line) for line in file]
 
 
-def read_document(name: str) -> Any:
+def read_document(name: str, gpu: str = GPU) -> Any:
     """Return the content of a `.json.xz` file."""
-    with lzma.open(FOLDER / f"{name}.json.xz", "rt", encoding="utf-8") as file:
+    with lzma.open(_FOLDERS[gpu] / f"{name}.json.xz", "rt", encoding="utf-8") as file:
         return json.load(file)
 
 
 @cache
-def read_measurements() -> tuple[Record, ...]:
+def read_measurements(gpu: str = GPU) -> tuple[Record, ...]:
     """Return the records of `measurements.jsonl.xz`, the first of which describes the device."""
-    return tuple(read_lines("measurements"))
+    return tuple(read_lines("measurements", gpu))
 
 
-def read_empty_event_us() -> tuple[float, float]:
+def read_empty_event_us(gpu: str = GPU) -> tuple[float, float]:
     """Return what two events around an empty kernel say: warm, cold."""
-    empty = read_measurements()[0]["empty_kernel"]
+    empty = read_measurements(gpu)[0]["empty_kernel"]
     return empty["time_us_warm_median"], empty["time_us_cold_median"]
+
+
+@cache
+def read_warm_times_us(gpu: str) -> dict[str, float]:
+    """Return what events say of each launch of `measurements.jsonl.xz` with a warm L2, by its id."""
+    return {
+        record["case_id"]: record["time_us_warm_median"]
+        for record in read_measurements(gpu)
+        if record["record"] == "measurement" and record["status"] == "ok"
+    }
 
 
 @cache
@@ -86,17 +99,20 @@ def unpack_code() -> Path:
     return folder
 
 
-def read_launches() -> tuple[MeasuredLaunch, ...]:
-    """Return all launches of `measurements.jsonl.xz` that are kernels of ours."""
+def read_launches(gpu: str = GPU) -> tuple[MeasuredLaunch, ...]:
+    """Return all launches of `measurements.jsonl.xz` that are kernels of ours.
+
+    Both GPUs ran the same code.
+    """
     code = unpack_code()
     return tuple(
-        _make_launch(record, code)
-        for record in read_measurements()
+        _make_launch(record, code, gpu)
+        for record in read_measurements(gpu)
         if record["record"] == "measurement" and record["status"] == "ok"
     )
 
 
-def _make_launch(record: Record, code: Path) -> MeasuredLaunch:
+def _make_launch(record: Record, code: Path, gpu: str) -> MeasuredLaunch:
     stem = Path(record["artifact"]).name
     folder = code if record["family"] == "cuda002" else code / "triton"
     return MeasuredLaunch(
@@ -104,6 +120,7 @@ def _make_launch(record: Record, code: Path) -> MeasuredLaunch:
         family=record["family"],
         kernel=record["kernel"],
         shape=_find_shape(record),
+        gpu=gpu,
         cubin=folder / f"{stem}.cubin",
         grid=_make_dims(record["grid"]),
         block=_make_dims(record["block"]),

@@ -18,6 +18,7 @@ from kernels.recipes import ROOT, TableError
 
 from groundtruth.records import (
     CODE,
+    GPU,
     MeasuredLaunch,
     Record,
     make_routing,
@@ -127,6 +128,7 @@ def _make_launch(row: Record) -> MeasuredLaunch:
         family=f"sweep {row['family']}",
         kernel=variant["kernel"],
         shape=find_sweep_shape(row),
+        gpu=GPU,
         cubin=_find_folder() / f"{row['variant']}.cubin",
         grid=(x, y, z),
         block=(variant["num_warps"] * _WARP, 1, 1),

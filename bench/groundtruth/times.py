@@ -12,9 +12,9 @@ from error_metrics import collect_times
 import analyzer
 from analyzer.evaluation.error_metrics import compute_spearman, measure_errors
 from analyzer.report.validation_schema import CaseEntry
-from groundtruth.launch_latency import fit_latencies
+from groundtruth.launch_latency import fit_unprofiled_latencies
 from groundtruth.launch_table import COLD_SUFFIX, write_launches
-from groundtruth.records import MeasuredLaunch, read_empty_event_us
+from groundtruth.records import GPU, MeasuredLaunch, read_empty_event_us
 
 MODELS = ("sm", "hybrid", "warp", "roofline", "amali", "gcom", "mdm")
 N_TRITON, N_WAVETUNE, N_ALL_WAVETUNE = 100, 60, 300  # launches in a sample
@@ -25,14 +25,15 @@ _MIN_CONFIGURATIONS = 6  # of a shape whose ranking is scored
 SCORE_COLUMNS = ("rows", "MAPE", "median", "P90", "bias", "inside")
 
 
-def compute_event_overhead_us() -> tuple[float, float]:
+def compute_event_overhead_us(gpu: str = GPU) -> tuple[float, float]:
     """Return what events add to a kernel's own time, warm and cold: the empty kernel's, less its own time.
 
-    Its own is the least period of empty kernels in a graph.
+    Its own is the least period of empty kernels in a graph. With a warm L2 the micro-benchmarks have it many
+    times over; the one before all launches was disturbed on the H200.
     """
-    least = min(fit.least_us for fit in fit_latencies() if fit.how == "graph")
-    warm, cold = read_empty_event_us()
-    return warm - least, cold - least
+    fits = [fit for fit in fit_unprofiled_latencies(gpu) if fit.kernel == "empty"]
+    least, warm = (min(fit.least_us for fit in fits if fit.how == how) for how in ("graph", "events"))
+    return warm - least, read_empty_event_us(gpu)[1] - least
 
 
 def sample_launches(launches: Sequence[MeasuredLaunch], count: int | None) -> list[MeasuredLaunch]:
