@@ -1,9 +1,9 @@
 """Compute what loads take of the L2 by their number of requests rather than by their bytes.
 
-A slice of the L2 looks up one line at a time, and then hands out up to 64 bytes in a cycle. So a load whose
-lanes ask for sectors of many lines takes a look-up for each, though it moves few bytes. Example: an H200 looks
-up 153 lines in a nanosecond, nearly one in each of its 80 slices and each cycle. So it serves words at random
-places in the L2 at 4.9 TB/s of sectors, whole lines at 8.2 and more.
+A slice of the L2 looks up a line at a time, and then hands out up to 64 bytes in a cycle. So a load whose
+lanes ask for sectors of many lines takes a look-up for each, though it moves few bytes. Example: an H200
+looks up 153 lines in a nanosecond, nearly one in each of its 80 slices and each cycle. So it serves words at
+random places in the L2 at 4.9 TB/s of sectors, whole lines at 8.2 and more.
 """
 
 import numpy as np
