@@ -317,7 +317,9 @@ class L2Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     # working set, in L2 sizes, up to which the next launch finds all data;
     # None: `MemorySubsystem.l2_kept_share`
     kept_share: HardwareParameter | None = None
-    # lines of which sectors are missing that the L2 fetches in a microsecond, however few sectors; None: no limit
+    # lines that loads look up in a microsecond at most, however few of their sectors; None: no limit
+    requests_per_us: HardwareParameter | None = None
+    # lines that the L2 fetches in a microsecond at most, however few of their sectors; None: no limit
     missed_lines_per_us: HardwareParameter | None = None
     # part of the L2 that holds sectors of random places; None: as `kept_share`
     scattered_share: HardwareParameter | None = None
