@@ -42,6 +42,7 @@ FIGURES = SmParameters(
     store_queue_cycles=100.0,
     dram_load_cycles=0.0,
     cta_launch_interval_cycles=0.0,
+    cta_turnover_cycles=0.0,
     read_release_cycles=10.0,
     max_iterations=100,
 )

@@ -284,7 +284,7 @@ class _SmSimulator:
         self.result.cta_end_cycles.append(time)
         self.result.cycles = max(self.result.cycles, time)
         if self.n_ctas_to_launch:
-            self.launch_cta(time)
+            self.launch_cta(time + self.parameters.cta_turnover_cycles)
 
     def release_blocked_warps(self) -> bool:
         """Let warps go on that wait for others which never come, and return whether there were any.
