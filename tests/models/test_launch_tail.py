@@ -22,13 +22,17 @@ def find_load(n_ctas: int, n_slots: int = 1) -> SmLoad:
 def estimate(n_ctas: int) -> float:
     """Return the cycles of so many CTAs on SMs of one slot."""
     load = find_load(n_ctas)
-    fetch = {
+    fetch: dict[str, object] = {
         "kind": int(StepKind.LOAD),
         "l2_cycles": 0.1,
         "dram_cycles": DRAM_CYCLES * load.mean_load_share,
         "write_scoreboard": 0,
     }
-    work = {"issue_slots": ISSUE_CYCLES, "stall_cycles": ISSUE_CYCLES, "wait_scoreboards": (0,)}
+    work: dict[str, object] = {
+        "issue_slots": ISSUE_CYCLES,
+        "stall_cycles": ISSUE_CYCLES,
+        "wait_scoreboards": (0,),
+    }
     script = script_of(*[fetch, work] * ROUNDS)
     figures = replace(ALONE, role_by_warp=(0,) * N_WARPS)
     return estimate_waves((script,), figures, load).cycles

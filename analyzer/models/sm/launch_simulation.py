@@ -247,7 +247,8 @@ def _make_sm_parameters(
         store_queue_cycles=memory.store_queue_cycles.value,
         dram_load_cycles=memory.dram_load_cycles.value,
         cta_start_interval_cycles=max(
-            memory.cta_start_cycles.value, memory.warp_start_cycles.value * model_input.occupancy.warps_per_cta
+            memory.cta_start_cycles.value,
+            memory.warp_start_cycles.value * model_input.occupancy.warps_per_cta,
         ),
         cta_end_interval_cycles=gpu.sm_count * clock_mhz / launch.ctas_per_us.value,
         cta_turnover_cycles=memory.cta_turnover_cycles.value,
