@@ -76,6 +76,9 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     line_path_share: HardwareParameter
     line_fill_cycles: HardwareParameter  # load/store path, per 128 bytes that a load brings into the L1
     barrier_path_cycles: HardwareParameter  # load/store path, per warp that arrives at a CTA barrier
+    cta_start_cycles: HardwareParameter  # between CTAs that begin on an SM
+    warp_start_cycles: HardwareParameter  # likewise, for each warp of a CTA, if that takes longer
+    cta_turnover_cycles: HardwareParameter  # from the end of a CTA until the next one in its slot begins
     # the SM's share of the L2, per line beyond `lines_per_pass` of a store
     l2_store_line_cycles: HardwareParameter
     partial_write_factor: HardwareParameter  # sectors that the DRAM moves for one partly written sector

@@ -188,6 +188,13 @@ def _compute_l2_bytes_per_cycle(model_input: ModelInput, clock_mhz: float, busy_
     return max(whole / model_input.gpu.sm_count, min(port, whole / busy_sms))
 
 
+def find_min_l2_share(model_input: ModelInput, clock_mhz: float) -> float:
+    """Return the least share of its part of the L2's rate that a busy SM needs: its port takes no more."""
+    whole = compute_noc_bytes_per_cycle(model_input, clock_mhz)
+    port = model_input.arch.memory.l2_port_bytes_per_cycle.value
+    return min(1.0, whole / model_input.gpu.sm_count / port)
+
+
 def _compute_l2_store_line_cycles(model_input: ModelInput) -> float:
     """Return the cycles of an SM's share of the L2 for a line of a scattered store.
 
