@@ -238,6 +238,9 @@ class WorkEnergy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     shared_byte_pj: HardwareParameter  # of a byte between shared memory or L1 and registers
     l2_byte_pj: HardwareParameter  # of a byte between L2 and an SM
     dram_byte_pj: HardwareParameter  # of a byte between DRAM and L2
+    # part of the cycles that is left while tensor cores work, whatever the power: the others are skipped,
+    # which no clock that the driver reports shows; None: all
+    tensor_clock_share: HardwareParameter | None = None
 
 
 class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -276,9 +279,6 @@ class SmClocks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     boost_mhz: HardwareParameter  # datasheet
     base_mhz: HardwareParameter | None = None  # datasheet
     tensor_mhz: HardwareParameter | None = None  # clock for which the vendor's tensor peaks are computed
-    # part of the cycles that is left while tensor cores work, whatever the power: the others are skipped,
-    # which no clock that the driver reports shows; None: all
-    tensor_share: HardwareParameter | None = None
     sustained_mhz: HardwareParameter | None = None  # under load of any kind; None: boost clock
     # while tensor cores are busy; None: `sustained_mhz`
     sustained_tensor_mhz: HardwareParameter | None = None
