@@ -48,6 +48,7 @@ from analyzer.models.sm.dram_traffic import compute_piece_factors, compute_turna
 from analyzer.models.sm.register_ports import count_port_cycles
 from analyzer.models.sm.spill_reuse import SpillAccesses, measure_spill_reuse
 from analyzer.models.sm.store_traffic import compute_store_dram_shares
+from analyzer.models.sm.wide_products import WideHazards, find_wide_hazards
 
 _GIGA, _MEGA = 1e9, 1e6
 # Pipes of the whole SM; their issue cycles in hwdb are those of a sub-core with a fourth of it.
@@ -71,6 +72,7 @@ class StepKind(IntEnum):
     BULK_COPY_OUT = 10  # to global memory; the copy engine queues by itself
     FENCE = 11  # waits for the way of the stores of its warp before it
     FULL_FENCE = 12  # the same, and for its own way to the L2
+    WIDE_PRODUCT = 13  # see `wide_products`
 
 
 OUTGOING_KINDS = (int(StepKind.STORE), int(StepKind.BULK_COPY_OUT))
@@ -85,6 +87,7 @@ class ResourceDemand(Struct, frozen=True, eq=False):
     async_mma_cycles: FloatArray  # interval of a product that its warp does not wait for
     load_store_cycles: FloatArray  # of the SM's load/store path, for barriers too
     tag_cycles: FloatArray  # of the tags of the L1
+    write_cycles: FloatArray  # of the load/store path, when the data of an LDGSTS are there
     l2_cycles: FloatArray  # of the part of its rate that one busy SM has
     dram_cycles: FloatArray  # likewise
     atomic_cycles: FloatArray  # of the L2's unit for a line
@@ -94,6 +97,7 @@ class ResourceDemand(Struct, frozen=True, eq=False):
     cold_share: float  # of the data, what the last launch has not left in the L2
     copied_dram_share: float  # of the copy engine's bytes
     port_cycles: tuple[float, ...]  # of the register file's ports
+    wide_hazards: WideHazards  # on results of IMAD.WIDE beside warpgroup products
 
 
 def measure_resource_demand(
@@ -140,7 +144,8 @@ def measure_resource_demand(
         commit_cycles=_compute_commit_cycles(model_input),
         async_mma_cycles=_compute_async_mma_cycles(model_input),
         load_store_cycles=load_store,
-        tag_cycles=tags,
+        tag_cycles=np.where(_mask_ldgsts(model_input), _count_lookup_cycles(model_input), tags),
+        write_cycles=_count_ldgsts_write_cycles(model_input),
         l2_cycles=l2_cycles,
         dram_cycles=dram_bytes / dram,
         atomic_cycles=_compute_atomic_cycles(model_input) * sms * mean_load_share,
@@ -150,6 +155,7 @@ def measure_resource_demand(
         cold_share=cold_share,
         copied_dram_share=copied_share * cold_share,
         port_cycles=_count_port_cycles(model_input),
+        wide_hazards=find_wide_hazards(model_input),
     )
 
 
@@ -297,12 +303,25 @@ def _compute_extra_load_store_cycles(
     )
     passes, share = _count_load_passes(model_input)
     by_passes = np.where(passes > 0, _compute_pass_cycles(base, passes, phases, more) * share, by_bytes)
-    # An LDGSTS neither returns data to registers nor waits for its lines, and its issue cycles include its
-    # write without conflicts.
-    conflicts = np.maximum(moved.shared_bytes / WAVEFRONT_BYTES - phases, 0.0) * more
-    extra = np.where(_mask_ldgsts(model_input), conflicts, shared + np.maximum(by_lines, by_passes))
+    # An LDGSTS holds the path while its lines are looked up, and again when its data are there, see
+    # `LoadStorePath`.
+    by_tags = np.maximum(2.0 - base, 0.0)
+    extra = np.where(_mask_ldgsts(model_input), by_tags, shared + np.maximum(by_lines, by_passes))
     extra[_list_copy_engine_rows(model_input)] = 0.0
     return extra
+
+
+def _count_lookup_cycles(model_input: ModelInput) -> FloatArray:
+    """Count the cycles in which the lines of a request to global memory are looked up one by one, [n]."""
+    sectors = model_input.access_bytes.global_bytes / SECTOR_BYTES
+    return _count_lines(model_input, sectors) * model_input.arch.memory.line_pass_cycles.value
+
+
+def _count_ldgsts_write_cycles(model_input: ModelInput) -> FloatArray:
+    """Count the cycles in which what an LDGSTS brings is written through the banks of shared memory, [n]."""
+    passes = model_input.access_bytes.shared_bytes / WAVEFRONT_BYTES
+    cycles = passes * model_input.arch.memory.shared_pass_cycles.value
+    return np.where(_mask_ldgsts(model_input), cycles, 0.0)
 
 
 def _mask_ldgsts(model_input: ModelInput) -> NDArray[np.bool_]:
