@@ -17,7 +17,7 @@ import numpy as np
 from kernels.compiling import BUILT, CompileUnit, find_dump_path
 from kernels.recipes import TableError
 from markdown import render_table
-from predictions import compile_missing, predict_rows
+from predictions import compile_rows, predict_rows
 
 from analyzer.ir.arrays import FloatArray
 from analyzer.report.validation_schema import CaseEntry
@@ -217,10 +217,9 @@ def list_rows() -> list[MicrobenchmarkRow]:
     return rows
 
 
-def make_table(rows: Sequence[MicrobenchmarkRow], jobs: int) -> list[dict[str, object]]:
-    """Compile what rows need, and return them as a table of `warplens validate`."""
-    compile_missing([row.unit for row in rows], jobs)
-    return list(map(_make_columns, rows))
+def make_columns(row: MicrobenchmarkRow) -> dict[str, object]:
+    """Return a row of a table of `warplens validate` with its `unit` to compile."""
+    return {**_make_columns(row), "unit": row.unit}
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +291,7 @@ def main() -> int:
         print(f"{DATA} is absent: nothing to compare with", file=sys.stderr)
         return 1
     rows = list_rows()
-    answers = predict_rows(BUILT / "blackwell.csv", make_table(rows, jobs), jobs)
+    answers = predict_rows(BUILT / "blackwell.csv", compile_rows(list(map(make_columns, rows)), jobs), jobs)
     text = render_page([*compute_scores(rows, answers), compute_stage_score(rows, answers)])
     PAGE.write_text(text, encoding="utf-8")
     print(text)

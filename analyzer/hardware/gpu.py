@@ -81,6 +81,17 @@ class Gpu(Struct, frozen=True):
             value=memory.bandwidth_gbps.value * part.value, basis=part.basis, source=part.source
         )
 
+    @property
+    def dram_read_gbps(self) -> HardwareParameter:
+        """DRAM bandwidth in GB/s that kernels reach that only read."""
+        memory = self.file.memory
+        if memory.read_gbps is not None or memory.streaming_gbps is not None or self.arch is None:
+            return memory.read_gbps or self.sustained_dram_gbps
+        part = self.arch.memory.dram_read_efficiency
+        return HardwareParameter(
+            value=memory.bandwidth_gbps.value * part.value, basis=part.basis, source=part.source
+        )
+
     def find_tensor_fma_per_cycle(self, rate: TensorRate) -> HardwareParameter | None:
         """Return dense multiply-adds per cycle and SM, None if the product has no such rate."""
         row = self.file.tensor.get(rate) or self.file.tensor.get(_FALLBACK_TENSOR_RATES.get(rate, rate))
@@ -94,6 +105,7 @@ _NARROW_TENSOR_RATES = frozenset(
         TensorRate.BINARY,
         TensorRate.FP8,
         TensorRate.FP8_ACC16,
+        TensorRate.FP8_SCALED,
         TensorRate.FP6,
         TensorRate.FP4,
     }
@@ -101,6 +113,7 @@ _NARROW_TENSOR_RATES = frozenset(
 _FALLBACK_TENSOR_RATES = {
     TensorRate.F16_ACC16: TensorRate.F16,
     TensorRate.FP8_ACC16: TensorRate.FP8,
+    TensorRate.FP8_SCALED: TensorRate.FP8,
     TensorRate.FP6: TensorRate.FP8,
     TensorRate.FP8: TensorRate.F16,
     TensorRate.BF16: TensorRate.F16,

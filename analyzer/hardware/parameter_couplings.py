@@ -34,7 +34,7 @@ _SUSTAINED_CLOCK_KEYS = (
     "clock.sustained_narrow_mhz",
     "clock.sustained_float_mhz",
 )
-_REACHED_BANDWIDTH_KEYS = ("memory.sustained_gbps", "memory.streaming_gbps")
+_REACHED_BANDWIDTH_KEYS = ("memory.sustained_gbps", "memory.streaming_gbps", "memory.read_gbps")
 
 # Parameters that take the factor of another one; if two of those are set, the factor of the later row.
 _COUPLED_KEYS: Mapping[str, tuple[str, ...]] = {
@@ -48,10 +48,14 @@ _COUPLED_KEYS: Mapping[str, tuple[str, ...]] = {
     "clock.sustained_tensor_mhz": ("clock.launch_tensor_mhz", "clock.sustained_narrow_mhz"),
     "memory.bus_bits": ("memory.bandwidth_gbps", *_REACHED_BANDWIDTH_KEYS),
     "memory.bandwidth_gbps": _REACHED_BANDWIDTH_KEYS,
-    "memory.dram_efficiency": ("memory.streaming_gbps",),
+    "memory.dram_efficiency": ("memory.streaming_gbps", "memory.dram_read_efficiency", "memory.read_gbps"),
     # Rates that kernels reach, of which each model reads one.
-    "memory.sustained_gbps": ("memory.streaming_gbps",),
-    "memory.streaming_gbps": ("memory.sustained_gbps",),
+    "memory.dram_read_efficiency": ("memory.read_gbps",),
+    "memory.sustained_gbps": ("memory.streaming_gbps", "memory.read_gbps"),
+    "memory.streaming_gbps": ("memory.sustained_gbps", "memory.read_gbps"),
+    "memory.read_gbps": ("memory.sustained_gbps", "memory.streaming_gbps"),
+    "memory.dram_turnaround_factor": ("memory.turnaround_factor",),
+    "memory.turnaround_factor": ("memory.dram_turnaround_factor",),
     # The same path twice: of the whole GPU and of one SM.
     "l2.bandwidth_gbps": ("memory.l2_bytes_per_cycle_per_sm",),
     "memory.l2_bytes_per_cycle_per_sm": ("l2.bandwidth_gbps",),
@@ -77,6 +81,7 @@ _COUPLED_KEYS: Mapping[str, tuple[str, ...]] = {
     ),
     "tensor.fp8.fma_per_cycle_per_sm": (
         "tensor.fp8_acc16.fma_per_cycle_per_sm",
+        "tensor.fp8_scaled.fma_per_cycle_per_sm",
         "tensor.fp6.fma_per_cycle_per_sm",
     ),
     # What an empty kernel takes is also part of a stream's period and of a fitted launch latency.
@@ -104,7 +109,7 @@ _PEAK_RATE_KEYS: Mapping[str, tuple[str, ...]] = {
     "peak.bf16_tensor_tflops": ("tensor.bf16",),
     "peak.tf32_tensor_tflops": ("tensor.tf32",),
     "peak.fp64_tensor_tflops": ("tensor.f64",),
-    "peak.fp8_tensor_tflops": ("tensor.fp8", "tensor.fp8_acc16", "tensor.fp6"),
+    "peak.fp8_tensor_tflops": ("tensor.fp8", "tensor.fp8_acc16", "tensor.fp8_scaled", "tensor.fp6"),
     "peak.int8_tensor_tops": ("tensor.int8",),
     "peak.fp4_tensor_tflops": ("tensor.fp4",),
     "peak.fp64_tflops": ("sched.fp64",),

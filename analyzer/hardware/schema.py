@@ -105,6 +105,9 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     store_queue_cycles: HardwareParameter
     # part of the datasheet's bandwidth that kernels reach, if the product has no `streaming_gbps`
     dram_efficiency: HardwareParameter
+    dram_read_efficiency: HardwareParameter  # likewise, of kernels that only read
+    # DRAM time of a byte written over that of a byte read, where the DRAM turns from reads to writes and back
+    dram_turnaround_factor: HardwareParameter
     line_bytes: HardwareParameter
     sector_bytes: HardwareParameter
     l1_ways: HardwareParameter
@@ -163,6 +166,8 @@ class IssueTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     product_operand_cycles: HardwareParameter  # from writing a register to its use by a matrix instruction
     barrier_cycles: HardwareParameter  # from a CTA barrier or a fence to a memory instruction or a branch
     scoreboard_cycles: HardwareParameter  # from setting a scoreboard to waiting for it
+    # latency of IMAD.WIDE while the sub-core's tensor core works for a warpgroup; None: as ever
+    wide_beside_warpgroup_cycles: HardwareParameter | None = None
 
 
 class ConstantBankLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -214,6 +219,24 @@ class Tcgen05MmaTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     source: str
 
 
+class WorkEnergy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Energy that work takes, in picojoules, and how the SMs' voltage follows their clock.
+
+    All but the DRAM's is at the lowest voltage, and grows with the voltage squared. The voltage is the lowest
+    up to `voltage_floor_mhz`, and grows linearly above.
+    """
+
+    voltage_floor_mhz: HardwareParameter
+    voltage_per_ghz: HardwareParameter  # share of the lowest voltage that it grows by, per GHz
+    sm_cycle_pj: HardwareParameter  # of a cycle of an SM that has warps, whatever they do
+    lane_pj: HardwareParameter  # of one lane of an instruction other than matrix products
+    double_lane_pj: HardwareParameter  # likewise, of FP64 instructions
+    tensor_pj: Mapping[TensorRate, HardwareParameter]  # of a multiply-add of a matrix product, random data
+    shared_byte_pj: HardwareParameter  # of a byte between shared memory or L1 and registers
+    l2_byte_pj: HardwareParameter  # of a byte between L2 and an SM
+    dram_byte_pj: HardwareParameter  # of a byte between DRAM and L2
+
+
 class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An architecture: hwdb/arch/NAME.toml, merged with its parents."""
 
@@ -233,6 +256,7 @@ class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     shared_carveouts: SharedMemoryCarveouts
     memory: MemorySubsystem
     issue: IssueTiming
+    energy: WorkEnergy | None = None  # None: not known, and no clock follows from a power limit
     tensor_core_product: tuple[Tcgen05MmaTiming, ...] = ()  # empty: no tcgen05, or not measured
     sched: Mapping[SchedClass, SchedClassTiming]
 
@@ -249,6 +273,9 @@ class SmClocks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     boost_mhz: HardwareParameter  # datasheet
     base_mhz: HardwareParameter | None = None  # datasheet
     tensor_mhz: HardwareParameter | None = None  # clock for which the vendor's tensor peaks are computed
+    # part of the cycles that is left while tensor cores work, whatever the power: the others are skipped,
+    # which no clock that the driver reports shows; None: all
+    tensor_share: HardwareParameter | None = None
     sustained_mhz: HardwareParameter | None = None  # under load of any kind; None: boost clock
     # while tensor cores are busy; None: `sustained_mhz`
     sustained_tensor_mhz: HardwareParameter | None = None
@@ -273,6 +300,8 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     # rate of kernels that do little but read and write, GB/s;
     # None: `bandwidth_gbps` times `MemorySubsystem.dram_efficiency`
     streaming_gbps: HardwareParameter | None = None
+    read_gbps: HardwareParameter | None = None  # of kernels that only read; None: as above
+    turnaround_factor: HardwareParameter | None = None  # None: `MemorySubsystem.dram_turnaround_factor`
     l2_latency_cycles: HardwareParameter | None = None  # the product's own; None: the architecture's
     dram_latency_cycles: HardwareParameter | None = None  # the product's own; None: the architecture's
 
@@ -288,6 +317,10 @@ class L2Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     # working set, in L2 sizes, up to which the next launch finds all data;
     # None: `MemorySubsystem.l2_kept_share`
     kept_share: HardwareParameter | None = None
+    # lines of which sectors are missing that the L2 fetches in a microsecond, however few sectors; None: no limit
+    missed_lines_per_us: HardwareParameter | None = None
+    # part of the L2 that holds sectors of random places; None: as `kept_share`
+    scattered_share: HardwareParameter | None = None
     # working set, in L2 sizes, from which the next launch finds nothing; None: as `kept_share`
     lost_share: HardwareParameter | None = None
 
@@ -315,9 +348,14 @@ class PeakThroughput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class Power(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Power limit of a product."""
+    """Power limits of a product, watts."""
 
-    tdp_w: HardwareParameter  # watts
+    tdp_w: HardwareParameter
+    limit_w: HardwareParameter | None = None  # set by the owners of the measured cards; None: `tdp_w`
+    # at which the clock falls within microseconds, before the mean of some 50 ms exceeds `limit_w`;
+    # None: `limit_w`, as all but the first launches of a row run
+    burst_w: HardwareParameter | None = None
+    idle_w: HardwareParameter | None = None  # awake, without work; None: a share of `tdp_w`
 
 
 class Interconnect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -177,8 +177,9 @@ def _estimate_gather_miss_rates(model_input: ModelInput, access: MemoryAccess) -
 
 def _compute_table_miss_rate(model_input: ModelInput, table_bytes: float) -> float:
     """Return the part of a table that the L2 does not hold."""
-    kept = find_l2_retained_share(model_input) * model_input.gpu.file.l2.size_bytes.value
-    return 1.0 - min(1.0, kept / table_bytes)
+    l2 = model_input.gpu.file.l2
+    share = find_l2_retained_share(model_input) if l2.scattered_share is None else l2.scattered_share.value
+    return 1.0 - min(1.0, share * l2.size_bytes.value / table_bytes)
 
 
 def find_l2_retained_share(model_input: ModelInput) -> float:

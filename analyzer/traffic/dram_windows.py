@@ -23,6 +23,7 @@ from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.machine.access_log import AccessLog
 from analyzer.execution.machine.prepared_launch import PreparedLaunch
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
+from analyzer.execution.profile.idle_warps import split_by_work
 from analyzer.execution.sampling.cta_samples import make_grid_prefix
 from analyzer.execution.sampling.execution_task import ExecutionOptions, ExecutionTask
 from analyzer.execution.sampling.touched_sectors import (
@@ -31,6 +32,7 @@ from analyzer.execution.sampling.touched_sectors import (
     find_touched_in_log,
 )
 from analyzer.ir.launch import Dim3
+from analyzer.ir.opcode import GLOBAL_SPACES
 
 _SAMPLE_STEP_LIMIT = 20_000
 _MIN_NEW_SECTORS_PER_CTA = 1 / SECTOR_BYTES  # further CTAs always touch some more
@@ -55,7 +57,7 @@ class _TouchedSectorsSample(Struct, frozen=True):
     whole: TouchedSectors
     half: TouchedSectors
 
-    def count_sectors_in_windows(self, whole: int, half: int, n_ctas: int, window: float) -> float:
+    def count_sectors_in_windows(self, whole: int, half: int, n_ctas: float, window: float) -> float:
         """Return the sectors that all windows of a grid touch, from those of the samples, whole and half.
 
         window: CTAs of a window. Each CTA adds equally many sectors, each window the shared ones.
@@ -111,6 +113,7 @@ class CtaWindows(Struct, frozen=True, eq=False):
             return DramTraffic(
                 read_sectors=None if unique is None else unique * max(1.0, grid.count / wave_ctas)
             )
+        n_working = self._count_working_ctas(grid, sample)
         at_once = sample.whole.total_sectors * wave_ctas / sample.n_whole_ctas
         min_window_ctas = sample.n_whole_ctas
         window = sample.find_window_ctas(kept_sectors, grid.count, min_window_ctas)
@@ -122,15 +125,29 @@ class CtaWindows(Struct, frozen=True, eq=False):
                 break
             sample, window = more, more.find_window_ctas(kept_sectors, grid.count, min_window_ctas)
         whole, half = sample.whole, sample.half
-        read = sample.count_sectors_in_windows(whole.read_sectors, half.read_sectors, grid.count, window)
+        read = sample.count_sectors_in_windows(whole.read_sectors, half.read_sectors, n_working, window)
         written = sample.count_sectors_in_windows(
-            whole.written_sectors, half.written_sectors, grid.count, window
+            whole.written_sectors, half.written_sectors, n_working, window
         )
         return DramTraffic(
             read_sectors=max(float(unique or 0), read),
             written_sectors=max(float(traffic.written_unique_sectors or 0), written),
             concurrent_sectors=at_once,
         )
+
+    def _count_working_ctas(self, grid: Dim3, sample: _TouchedSectorsSample) -> float:
+        """Count the CTAs of a grid like those of its first waves: where many find no work, these are fewer.
+
+        As many as ask for the grid's bytes, if each asks for what the first ones do on average; at least as
+        many as have work.
+        """
+        n_warps = max(map(len, (one.warp_slot_counts for one in self.profile.warp_classes)), default=1)
+        split = split_by_work(self.prepared.compiled.cfg, self.profile.warp_classes, n_warps)
+        asked = sum(access.bytes for access in self.profile.accesses if _is_global_read(access))
+        if not split.idle_cta_share or not sample.whole.asked_bytes:
+            return float(grid.count)
+        like_first = asked * sample.n_whole_ctas / sample.whole.asked_bytes
+        return min(float(grid.count), max(like_first, grid.count * (1.0 - split.idle_cta_share)))
 
     def _find_gather_reads(self) -> list[MemoryAccess]:
         """Find reads of tables at unknown indices."""
@@ -170,6 +187,10 @@ class CtaWindows(Struct, frozen=True, eq=False):
             prepared.compiled, prepared.image, replace(prepared.shape, grid=windows[0]), options
         )
         return execute_touched_sectors(task, windows, self.profile.cta_boxes)
+
+
+def _is_global_read(access: MemoryAccess) -> bool:
+    return access.space in GLOBAL_SPACES and not access.is_store
 
 
 def _count_refetched_sectors(access: MemoryAccess, kept_bytes: float) -> float:

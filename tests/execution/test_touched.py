@@ -94,7 +94,12 @@ def alone(kernel: LoadedKernel, launch: Launch, window: Dim3) -> TouchedSectors:
     assert traffic.read_unique_sectors is not None
     assert traffic.written_unique_sectors is not None
     assert traffic.unique_sectors is not None
-    return TouchedSectors(traffic.read_unique_sectors, traffic.written_unique_sectors, traffic.unique_sectors)
+    return TouchedSectors(
+        traffic.read_unique_sectors,
+        traffic.written_unique_sectors,
+        traffic.unique_sectors,
+        float(traffic.read_bytes),
+    )
 
 
 def test_boxes_are_cut_at_a_window() -> None:

@@ -389,8 +389,9 @@ COUPLINGS = [
         "memory.bandwidth_gbps": 1.5,
         "memory.sustained_gbps": 1.5,
         "memory.streaming_gbps": 1.5,
+        "memory.read_gbps": 1.5,
     }),
-    ("t4", "dram=x1.5", {"memory.bandwidth_gbps": 1.5, "memory.streaming_gbps": 1.5}),
+    ("t4", "dram=x1.5", {"memory.bandwidth_gbps": 1.5, "memory.streaming_gbps": 1.5, "memory.read_gbps": 1.5}),
     ("rtx-4090", "dram=x1.5", {"memory.bandwidth_gbps": 1.5}),
     ("a100", "l2=x2", {"l2.bandwidth_gbps": 2, "memory.l2_bytes_per_cycle_per_sm": 2}),
     ("a100", "memory.l2_bytes_per_cycle_per_sm=x2", {"l2.bandwidth_gbps": 2, "memory.l2_bytes_per_cycle_per_sm": 2}),
@@ -418,9 +419,15 @@ COUPLINGS = [
         "memory.bandwidth_gbps": 2,
         "memory.sustained_gbps": 2,
         "memory.streaming_gbps": 2,
+        "memory.read_gbps": 2,
     }),
-    ("b200", "memory.dram_efficiency=x0.5", {"memory.dram_efficiency": 0.5, "memory.streaming_gbps": 0.5}),
-    ("h100", "memory.dram_efficiency=x0.5", {"memory.dram_efficiency": 0.5}),
+    ("b200", "memory.dram_efficiency=x0.5", {
+        "memory.dram_efficiency": 0.5,
+        "memory.dram_read_efficiency": 0.5,
+        "memory.streaming_gbps": 0.5,
+        "memory.read_gbps": 0.5,
+    }),
+    ("h100", "memory.dram_efficiency=x0.5", {"memory.dram_efficiency": 0.5, "memory.dram_read_efficiency": 0.5}),
     (
         "h100",
         "clock.tensor_mhz=x2",
@@ -491,6 +498,7 @@ def test_edits_list_what_they_took_along() -> None:
     assert [str(one) for one in after.scaled_figures] == [
         "memory.sustained_gbps scaled by 2 with memory.bandwidth_gbps",
         "memory.streaming_gbps scaled by 2 with memory.bandwidth_gbps",
+        "memory.read_gbps scaled by 2 with memory.bandwidth_gbps",
     ]
     assert not edited(A100, "launch.ctas_per_us=x1").scaled_figures
 

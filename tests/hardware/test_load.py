@@ -79,6 +79,7 @@ def test_an_edited_figure_takes_along_what_was_derived_from_it(folder: Path) -> 
     assert [str(one) for one in gpu.scaled_figures] == [
         "memory.sustained_gbps scaled by 2.868 with memory.bandwidth_gbps",
         "memory.streaming_gbps scaled by 2.868 with memory.bandwidth_gbps",
+        "memory.read_gbps scaled by 2.868 with memory.bandwidth_gbps",
     ]
     assert gpu.peak_dram_gbps.note == "x2.86757 of 7260 (measured), as memory.bandwidth_gbps is set"
 

@@ -86,6 +86,17 @@ def test_order_of_kernels_changes_nothing(tmp_path: Path) -> None:
         ("DMMA.884", "a100", 16),
         ("DMMA.884", "h100", 8),  # warps are the only ones to make it: no share of what warpgroups reach
         ("HMMA.SP.16832.F32", "a100", 8),
+        # flashinfer-ai/flashinfer#3628: block scales escape the half rate of GeForce's FP32 accumulation
+        ("QMMA.16832.F32.E4M3.E4M3", "rtx-5090", 32),
+        ("QMMA.16832.F16.E4M3.E4M3", "rtx-5090", 16),
+        ("QMMA.SF.16832.F32.E4M3.E4M3.E8", "rtx-5090", 16),
+        ("QMMA.SF.16832.F32.E4M3.E4M3.E8", "rtx-5060-ti", 16),
+        ("QMMA.SF.16832.F32.E4M3.E4M3.E8", "rtx-pro-6000-blackwell-server", 16),
+        ("QMMA.16832.F32.E4M3.E4M3", "rtx-pro-6000-blackwell-server", 16),
+        # mmapeak on an RTX 5090: FP6 at half of FP8's full rate, scaled or not, with either accumulator
+        ("QMMA.SF.16832.F32.E3M2.E3M2.E8", "rtx-5090", 32),
+        ("QMMA.16832.F16.E3M2.E3M2", "rtx-5090", 32),
+        ("OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X", "rtx-5090", 16),
     ],
 )
 def test_tensor_initiation_intervals(mnemonic: str, gpu: str, cycles: float) -> None:

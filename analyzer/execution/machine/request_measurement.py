@@ -103,6 +103,11 @@ def _count_requests(totals: AccessTotals, requests: RequestTable) -> None:
     totals.lanes += float((times * n_active).sum())
 
 
+def count_lanes(requests: RequestTable) -> float:
+    """Count the active lanes of all requests of the grid that a table stands for."""
+    return float((requests.weights * requests.counts * _count_active_lanes(requests.active)).sum())
+
+
 def _count_active_lanes(active: BoolArray) -> IntArray:
     """Count the active lanes of each row."""
     lanes: IntArray = active.sum(axis=1)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from analyzer.execution.profile.cta_boxes import CtaBox
 from analyzer.execution.profile.missing_inputs import MissingInput
 from analyzer.execution.profile.provenance import Provenance
-from analyzer.ir.arrays import CountArray, IntArray, make_read_only
+from analyzer.ir.arrays import CountArray, FloatArray, IntArray, make_read_only
 from analyzer.ir.launch import Launch
 from analyzer.ir.opcode import AddressSpace
 
@@ -118,6 +118,7 @@ class ExecutionProfile(Struct, frozen=True, kw_only=True, eq=False):
     missing_scalars: tuple[MissingInput, ...] = ()
     # Boxes of CTAs proven equivalent, at affine addresses; empty if the grid was sampled in another way.
     cta_boxes: tuple[CtaBox, ...] = ()
+    cta_work: FloatArray | None = None  # [CTA], instructions of each; None where all are alike, or not known
 
     def __post_init__(self) -> None:
         make_read_only(self.block_executions, self.block_active_lanes, self.loop_entries)

@@ -30,6 +30,7 @@ IsBusy = Callable[[int], bool]
 MAX_EXHAUSTIVE_WARPS = 16384
 HARD_MAX_EXHAUSTIVE_WARPS = 131072
 _N_SCATTERED_CTAS = 256
+_N_IDLE_CTAS = 8
 _MAX_SINGLE_LAYERS = 8
 
 
@@ -96,6 +97,31 @@ def make_scattered_sample(grid: Dim3, n_ctas: int = _N_SCATTERED_CTAS) -> CtaSam
     weights[[0, -1]] = 1.0
     note = f"{len(numbers):,} of {total:,} CTAs executed: the others are taken to be like them"
     return CtaSample(numbers, weights, (), (), False, False, False, notes=(note,))
+
+
+def make_working_sample(
+    working: IntArray, idle: IntArray, grid: Dim3, n_ctas: int = _N_SCATTERED_CTAS
+) -> CtaSample:
+    """Make a sample of CTAs spread over those that have work, as if they were the grid, and few idle ones.
+
+    working, idle: ascending linear numbers; where they are not the whole grid, they are taken to be like it.
+    """
+    some = make_scattered_sample(Dim3(len(working)), n_ctas)
+    few = np.unique(idle[np.linspace(0, len(idle) - 1, _N_IDLE_CTAS).astype(np.int64)])
+    scale = grid.count / (len(working) + len(idle))
+    numbers = np.concatenate([working[some.cta_numbers], few])
+    weights = np.concatenate(
+        [
+            some.weights * (scale * len(working) / some.weights.sum()),
+            np.full(len(few), scale * len(idle) / len(few)),
+        ]
+    )
+    order = np.argsort(numbers)
+    note = (
+        f"{len(some.cta_numbers):,} of about {scale * len(working):,.0f} CTAs that have work executed, and "
+        f"{len(few):,} of those that leave before any loop: the others are taken to be like them"
+    )
+    return replace(some, cta_numbers=numbers[order], weights=weights[order], notes=(note,))
 
 
 def find_busy_strata(grid: Dim3, is_busy: IsBusy) -> list[CtaBox] | None:

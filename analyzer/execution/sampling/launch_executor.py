@@ -5,7 +5,8 @@ The first of these that the budget allows:
 1. A small grid: all CTAs.
 2. A large grid whose CTAs are proven equivalent in boxes (`EquivalenceProver`): some CTAs of each box.
 3. A large grid, not too large: all CTAs.
-4. CTAs spread over the grid; each represents as many others.
+4. CTAs spread over the grid; each represents as many others. Where a part of the grid leaves at once, CTAs
+   that have work represent those that have, whose number is known (`working_ctas`).
 
 A run that exceeds the budget, or fails a check of its proof, is replaced by a later choice.
 """
@@ -43,11 +44,13 @@ from analyzer.execution.sampling.cta_samples import (
     make_exhaustive_sample,
     make_grid_prefix,
     make_scattered_sample,
+    make_working_sample,
     stratify_sample,
 )
 from analyzer.execution.sampling.execution_task import ExecutionOptions, ExecutionTask
 from analyzer.execution.sampling.launch_sums import LaunchSums, collect_batch
 from analyzer.execution.sampling.profile_builder import ProfileBuilder
+from analyzer.execution.sampling.working_ctas import find_working_ctas
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopForest
 from analyzer.ir.launch import Launch
@@ -62,6 +65,7 @@ _EXHAUSTIVE_BUDGET_DIVISOR = (
 )
 _FALLBACK_DIVISOR = 4  # part of it to execute some CTAs if all were too many
 _N_FALLBACK_CTAS = 16
+_WORK_CHECK_DIVISOR = 2  # part of the budget to find out which CTAs leave at once
 _N_ADJACENT_WARPS = 2048  # of neighbor CTAs, executed beside CTAs spread over the grid
 _MAX_EXPECTED_BUDGET_SHARE = (
     0.7  # of the budget that a grid may be expected to take: CTAs that diverge take more
@@ -329,7 +333,16 @@ class LaunchExecutor:
         if self._count_warps() <= HARD_MAX_EXHAUSTIVE_WARPS:
             return make_exhaustive_sample(grid)
         sample, strata = make_scattered_sample(grid), find_busy_strata(grid, self._is_busy)
-        return sample if strata is None else stratify_sample(sample, grid, strata)
+        return self._stratify_by_work(sample) if strata is None else stratify_sample(sample, grid, strata)
+
+    def _stratify_by_work(self, sample: CtaSample) -> CtaSample:
+        """Return a sample of CTAs that have work and of few others; the same one where all have work."""
+        budget = make_partial_budget(self.task, _WORK_CHECK_DIVISOR)
+        found = find_working_ctas(self.task, budget)
+        if found is None:
+            return sample
+        n_ctas = min(len(sample.cta_numbers), _N_FALLBACK_CTAS)
+        return make_working_sample(found.working, found.idle, self.task.shape.grid, n_ctas)
 
     def _is_busy(self, number: int) -> bool:
         """Return whether a CTA still runs after a few steps; those beyond the work exit at once."""
@@ -366,7 +379,7 @@ class LaunchExecutor:
             if proven is not None and len(proven.cta_numbers) <= grid.count // _FALLBACK_DIVISOR:
                 spread = stratify_sample(few, grid, list(proven.boxes))
                 yield (proven,) if self.prover.is_affine else (proven, spread)
-        yield (few,)
+        yield (self._stratify_by_work(few),)
 
     # ---- execution -------------------------------------------------------------------------------
 

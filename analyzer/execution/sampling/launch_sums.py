@@ -10,6 +10,7 @@ from analyzer.execution.machine.access_log import AccessLog
 from analyzer.execution.machine.access_totals import AccessKey, AccessTotals
 from analyzer.execution.machine.cta_batch import CtaBatch
 from analyzer.execution.mbarriers.mbarrier_recorder import MbarrierRecorder
+from analyzer.execution.profile.cta_work import SampledWork
 from analyzer.execution.profile.execution_profile import WarpClass
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.arrays import IntArray
@@ -30,6 +31,7 @@ class LaunchSums(Struct, eq=False):
     # Rows of atomics whose results were taken to differ from those of others (see `atomic_counters`).
     atomic_counters: set[int] = field(default_factory=set)
     warp_classes: list[WarpClass] = field(default_factory=list)
+    cta_work: list[SampledWork] = field(default_factory=list)
     memory_log: AccessLog | None = None  # of the only batch, None if there are several
     mbarrier_recorder: MbarrierRecorder | None = None  # recorded mbarrier operations of CTA 0
     stop_reason: str = ""  # why a batch did not run to its end, else empty
@@ -54,6 +56,7 @@ def collect_batch(machine: AbstractMachine, stop_reason: str, sums: LaunchSums) 
     entries = list(machine.kernel.entry_segments)
     blocks = counters.segment_runs[entries]
     is_beside_busier = _find_warps_beside_busier(blocks, machine.kernel.cfg, batch)
+    sums.cta_work.append(_measure_cta_work(blocks, machine.kernel.cfg, batch))
     sums.warp_classes += _group_warps(blocks, counters.active_lanes[entries], is_beside_busier, batch)
 
 
@@ -86,6 +89,13 @@ def _merge_totals(accesses: dict[AccessKey, AccessTotals], key: AccessKey, more:
     own.is_exhaustive &= more.is_exhaustive
     own.misaligned_address = own.misaligned_address or more.misaligned_address
     own.footprint.merge(more.footprint)
+
+
+def _measure_cta_work(blocks: IntArray, cfg: Cfg, batch: CtaBatch) -> SampledWork:
+    """Return the instructions that each CTA executes; blocks: [n_block, n_warp], executions."""
+    work = np.array([len(block) for block in cfg.blocks]) @ blocks
+    instructions = np.bincount(batch.cta_indices, weights=work, minlength=len(batch.cta_numbers))
+    return SampledWork(batch.cta_numbers, instructions.astype(np.float64))
 
 
 _BUSIER_WARP_RATIO = 10

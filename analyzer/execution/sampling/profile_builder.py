@@ -14,6 +14,7 @@ from analyzer.execution.footprint.grid_traffic import RequestedBytes, build_grid
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.machine.access_totals import READ_KINDS, WRITE_KINDS, AccessTotals
 from analyzer.execution.machine.unknown_words import AddressConfidence
+from analyzer.execution.profile.cta_work import build_cta_work
 from analyzer.execution.profile.execution_profile import (
     BlockRange,
     ExecutionProfile,
@@ -35,7 +36,7 @@ from analyzer.execution.sampling.gather_estimate import (
 from analyzer.execution.sampling.launch_sums import LaunchSums
 from analyzer.execution.sampling.missing_input_search import MissingInputSearch
 from analyzer.flow.missing_code import format_missing_code
-from analyzer.ir.arrays import CountArray
+from analyzer.ir.arrays import CountArray, FloatArray
 from analyzer.ir.launch import Launch
 from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, OpKind
 
@@ -78,6 +79,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
             block_active_lanes=_round_to_int(self.sums.segment_active_lanes)[entries],
             block_parts=self._build_block_parts(),
             cta_boxes=self.sample.boxes if self.sample.has_affine_accesses else (),
+            cta_work=self._build_cta_work(),
             block_provenance=blocks,
             loop_entries=self.sums.loop_entries,
             accesses=accesses,
@@ -126,6 +128,11 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
             for s in segments
             if s.block in cut and s.stop > s.start
         )
+
+    def _build_cta_work(self) -> FloatArray | None:
+        if self.sums.stop_reason or not self.sample.is_proven:
+            return None
+        return build_cta_work(self.task.shape.grid, self.sums.cta_work, self.sample.boxes)
 
     def _find_block_provenance(self) -> tuple[Provenance, ...]:
         if self.sums.stop_reason:

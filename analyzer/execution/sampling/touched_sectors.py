@@ -18,7 +18,7 @@ from analyzer.execution.machine.access_log import AccessLog
 from analyzer.execution.machine.access_totals import READ_KINDS, WRITE_KINDS, AccessLogEntry, AccessTotals
 from analyzer.execution.machine.budget import StopExecution
 from analyzer.execution.machine.cta_batch import CtaBatch
-from analyzer.execution.machine.request_measurement import add_to_footprint
+from analyzer.execution.machine.request_measurement import add_to_footprint, count_lanes
 from analyzer.execution.machine.request_tables import build_request_tables
 from analyzer.execution.profile.cta_boxes import CtaBox, delinearize_ctas
 from analyzer.execution.sampling.cta_samples import make_box_sample, make_exhaustive_sample
@@ -34,6 +34,7 @@ class TouchedSectors(Struct, frozen=True):
     read_sectors: int
     written_sectors: int
     total_sectors: int  # read or written
+    asked_bytes: float  # that lanes ask for in all reads, with repetitions
 
 
 def find_touched_in_log(log: AccessLog, windows: Sequence[Dim3]) -> tuple[TouchedSectors, ...] | None:
@@ -86,6 +87,7 @@ class _WindowFootprints(Struct, eq=False):
 
     reads: list[Footprint]
     writes: list[Footprint]
+    asked_bytes: float = 0.0
 
     def add_instruction(
         self,
@@ -102,6 +104,8 @@ class _WindowFootprints(Struct, eq=False):
         for requests, patterns in zip_longest(build_request_tables(totals, entries, batch), known):
             rows = requests.weights > 0
             inside = requests.select_rows(rows)
+            if access.kind in READ_KINDS:
+                self.asked_bytes += count_lanes(inside) * access.lane_bytes
             if inside.addresses is not None and len(inside.weights):
                 add_to_footprint(footprint, access, inside, patterns and patterns.select_warps(rows))
         if access.kind in READ_KINDS:
@@ -119,7 +123,9 @@ def _count_window(every: Sequence[_WindowFootprints]) -> TouchedSectors | None:
     reads = [footprint for part in every for footprint in part.reads]
     writes = [footprint for part in every for footprint in part.writes]
     read, written, both = map(count_union_sectors, (reads, writes, reads + writes))
-    return None if read is None or written is None or both is None else TouchedSectors(read, written, both)
+    if read is None or written is None or both is None:
+        return None
+    return TouchedSectors(read, written, both, sum(part.asked_bytes for part in every))
 
 
 class _WindowLog(AccessLog):
@@ -161,7 +167,8 @@ def _restrict_to_window(batch: CtaBatch, window: Dim3) -> CtaBatch:
         )
     )
     inside = np.logical_and.reduce([more > 0 for more in remaining])
-    restricted.warp_weights = np.repeat(
-        np.where(inside, batch.cta_weights, 0.0), batch.launch_shape.warps_per_cta
-    )
+    weights = batch.cta_weights
+    if restricted.box_counts:
+        weights = np.minimum(weights, np.multiply.reduce(restricted.box_counts))
+    restricted.warp_weights = np.repeat(np.where(inside, weights, 0.0), batch.launch_shape.warps_per_cta)
     return restricted

@@ -17,6 +17,7 @@ from analyzer.execution.profile.mbarrier_pipelines import MbarrierPipeline
 from analyzer.ir.arrays import FloatArray
 from analyzer.models.interface import ModelInput
 from analyzer.models.miss_rates import MissRates, compute_memory_latency_cycles
+from analyzer.models.sm.cta_schedule import MAX_SCHEDULED_CTAS, SmSlots, compute_schedule_factor
 from analyzer.models.sm.extrapolation import (
     ALL_ITERATIONS,
     SmEstimate,
@@ -59,11 +60,12 @@ class LaunchSimulation(Struct, frozen=True, eq=False):
     estimate: SmEstimate
     min_cycles: float = 0.0  # of the CTA with most work, where few others can hide it
     mean_load_share: float = 1.0  # work of the mean busy SM over that of this one
+    schedule_factor: float = 1.0  # see `compute_schedule_factor`
 
     @property
     def cycles(self) -> float:
         """Cycles of this SM."""
-        return max(self.estimate.cycles, self.min_cycles)
+        return max(self.estimate.cycles * self.schedule_factor, self.min_cycles)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -91,7 +93,10 @@ class LaunchSimulation(Struct, frozen=True, eq=False):
         Then all SMs ask for their part of L2 and DRAM until the end.
         """
         return estimate_sm_cycles(
-            tuple(_scale_shared_cycles(one, 1.0 / self.mean_load_share) for one in self.warp_programs),
+            tuple(
+                _scale_shared_cycles(one, self.schedule_factor / self.mean_load_share)
+                for one in self.warp_programs
+            ),
             self.parameters,
             n_ctas,
         ).cycles
@@ -142,8 +147,8 @@ def simulate_launch(model_input: ModelInput, miss_rates: MissRates, clock_mhz: f
     timing = _time_instructions(model_input, options, resource_demand)
     parameters = _make_sm_parameters(model_input, warp_roles, options.read_release_cycles, clock_mhz)
     cta_programs = _build_cta_programs(model_input, warp_roles, timing, resource_demand, parameters, n_ctas)
-    min_cycles = 0.0
-    if warp_roles.busiest_cta is not None and n_ctas <= _MAX_LONGEST_CTA_WAVES * parameters.ctas_per_sm:
+    min_cycles = longest = 0.0
+    if warp_roles.busiest_cta is not None:
         busiest_programs = _build_cta_programs(
             model_input,
             warp_roles.busiest_cta,
@@ -152,7 +157,14 @@ def simulate_launch(model_input: ModelInput, miss_rates: MissRates, clock_mhz: f
             parameters,
             1,
         )
-        min_cycles = estimate_sm_cycles(busiest_programs.warp_programs, busiest_programs.parameters, 1).cycles
+        longest = estimate_sm_cycles(busiest_programs.warp_programs, busiest_programs.parameters, 1).cycles
+        if n_ctas <= _MAX_LONGEST_CTA_WAVES * parameters.ctas_per_sm:
+            min_cycles = longest
+    factor = _find_schedule_factor(model_input, warp_roles, cta_programs, longest)
+    cta_programs = replace(
+        cta_programs,
+        warp_programs=tuple(_scale_shared_cycles(one, 1.0 / factor) for one in cta_programs.warp_programs),
+    )
     return LaunchSimulation(
         warp_programs=cta_programs.warp_programs,
         resource_demand=resource_demand,
@@ -162,7 +174,29 @@ def simulate_launch(model_input: ModelInput, miss_rates: MissRates, clock_mhz: f
         estimate=estimate_sm_cycles(cta_programs.warp_programs, cta_programs.parameters, n_ctas),
         min_cycles=min_cycles,
         mean_load_share=mean_load_share,
+        schedule_factor=factor,
     )
+
+
+def _find_schedule_factor(
+    model_input: ModelInput, warp_roles: WarpRoles, cta_programs: "_CtaPrograms", longest_cycles: float
+) -> float:
+    """Return the factor of CTAs of unequal work that follow each other; 1 where all are alike.
+
+    longest_cycles: of the CTA that has most work, alone on its SM; 0 where it has hardly more than the mean.
+    """
+    work = None if model_input.profile is None else model_input.profile.cta_work
+    sms, n_slots = model_input.gpu.sm_count, model_input.occupancy.ctas_per_sm
+    if work is None or not longest_cycles or not sms < len(work) <= MAX_SCHEDULED_CTAS:
+        return 1.0
+    programs, parameters = cta_programs.warp_programs, cta_programs.parameters
+    alone = estimate_sm_cycles(programs, parameters, 1).cycles
+    together = estimate_sm_cycles(programs, parameters, n_slots).cycles if n_slots > 1 else alone
+    gain = min(float(n_slots), max(1.0, n_slots * alone / together))
+    mean, most = float(work.sum()) / warp_roles.n_busy_ctas, float(work.max())
+    cycles_per_instruction = max(0.0, longest_cycles - alone) / max(1.0, most - mean)
+    durations = np.maximum(alone + (work - mean) * cycles_per_instruction, 0.0)
+    return compute_schedule_factor(durations, warp_roles.n_busy_ctas, SmSlots(sms, n_slots, gain))
 
 
 def _time_instructions(

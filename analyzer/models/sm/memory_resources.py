@@ -104,13 +104,17 @@ class LoadStorePath:
 
     __slots__ = (
         "atomics_free",
+        "banks_free",
         "burst_cycles",
+        "copies_end",
+        "copy_writes",
         "dram",
         "free",
         "heap",
         "is_admitting",
         "l2",
         "last_stores",
+        "lookups_free",
         "max_ldgsts",
         "mbarriers",
         "queue_cycles",
@@ -122,7 +126,9 @@ class LoadStorePath:
 
     def __init__(self, parameters: SmParameters, heap: EventHeap, mbarriers: Mbarriers) -> None:
         self.heap, self.mbarriers = heap, mbarriers
-        self.free = self.tags_free = self.atomics_free = 0.0
+        self.free = self.tags_free = self.banks_free = self.atomics_free = 0.0
+        self.lookups_free = self.copies_end = 0.0  # of LDGSTS: their lines, and their last write
+        self.copy_writes: list[tuple[float, float]] = []  # heap: time and cycles of what LDGSTS bring
         self.l2 = L2Share(parameters.l2_store_factor)
         self.dram = DramShare(parameters.dram_load_cycles, parameters.l2_burst_cycles)
         self.queue_cycles, self.burst_cycles = parameters.load_store_queue_cycles, parameters.l2_burst_cycles
@@ -159,14 +165,18 @@ class LoadStorePath:
                 time += late
                 at = warp.blocked_since
             step.wait_cycles[_MEMORY_PIPE] += at - warp.blocked_since
-        elif self.waiting_warps or self.free - at > self.queue_cycles:
+        elif not step.is_ldgsts and (self.waiting_warps or self.free - at > self.queue_cycles):
             self._keep_warp(warp, at)
             return None
         free = self.free
+        if self.copy_writes and not step.is_ldgsts:
+            free = max(free, self._write_copies(at))
         begin = free if free > at else at
         self.free = done = begin + step.load_store_cycles
+        if not step.is_ldgsts:
+            self.banks_free = done
         if step.tag_cycles:
-            done = self._serve_tags(step, begin)
+            done = self._look_up_copy(step, begin) if step.is_ldgsts else self._serve_tags(step, begin)
         if is_admitted and self.waiting_warps:
             room = self.free - self.queue_cycles
             heappush(self.heap, (room if room > at else at, -1, None))
@@ -175,11 +185,30 @@ class LoadStorePath:
             done = self._serve_beyond_l1(step, begin, done)
         if step.uses_ldgsts:
             done = self._find_ldgsts_end(warp, step, begin, done)
+        if step.write_cycles:
+            done = max(done, self.copies_end)
+            heappush(self.copy_writes, (done, step.write_cycles))
+            done = self.copies_end = done + step.write_cycles
         if step.kind == _COPY_KIND:
             self.mbarriers.arrive(warp, step, done)
         if step.uses_scoreboards:
-            warp.write_scoreboards(step, done, begin + self.read_release_cycles)
+            # an LDGSTS leaves its registers with its place in the queue
+            released = (at if step.is_ldgsts else begin) + self.read_release_cycles
+            warp.write_scoreboards(step, done, released)
         return time
+
+    def _look_up_copy(self, step: SimulatedStep, begin: float) -> float:
+        """Return when the lines of an LDGSTS have been looked up: it leaves the path, and queues by itself."""
+        self.lookups_free = max(self.lookups_free, begin) + step.tag_cycles
+        return self.lookups_free
+
+    def _write_copies(self, at: float) -> float:
+        """Write what LDGSTS have brought by now, and return when the banks are free again."""
+        writes = self.copy_writes
+        while writes and writes[0][0] <= at:
+            arrival, cycles = heappop(writes)
+            self.banks_free = max(self.banks_free, arrival) + cycles
+        return self.banks_free
 
     def serve_store(self, warp: SimulatedWarp, step: SimulatedStep, at: float, time: float) -> float | None:
         """Serve a store whose warp may wait for it at a fence."""

@@ -44,9 +44,11 @@ from analyzer.models.miss_rates import (
     mask_bulk_writes,
     scale_dram_cycles_to_clock,
 )
+from analyzer.models.sm.dram_traffic import compute_piece_factors, compute_turnaround_factors
 from analyzer.models.sm.register_ports import count_port_cycles
 from analyzer.models.sm.spill_reuse import SpillAccesses, measure_spill_reuse
 from analyzer.models.sm.store_traffic import compute_store_dram_shares
+from analyzer.models.sm.wide_products import WideHazards, find_wide_hazards
 
 _GIGA, _MEGA = 1e9, 1e6
 # Pipes of the whole SM; their issue cycles in hwdb are those of a sub-core with a fourth of it.
@@ -70,6 +72,7 @@ class StepKind(IntEnum):
     BULK_COPY_OUT = 10  # to global memory; the copy engine queues by itself
     FENCE = 11  # waits for the way of the stores of its warp before it
     FULL_FENCE = 12  # the same, and for its own way to the L2
+    WIDE_PRODUCT = 13  # see `wide_products`
 
 
 OUTGOING_KINDS = (int(StepKind.STORE), int(StepKind.BULK_COPY_OUT))
@@ -84,6 +87,7 @@ class ResourceDemand(Struct, frozen=True, eq=False):
     async_mma_cycles: FloatArray  # interval of a product that its warp does not wait for
     load_store_cycles: FloatArray  # of the SM's load/store path, for barriers too
     tag_cycles: FloatArray  # of the tags of the L1
+    write_cycles: FloatArray  # of the load/store path, when the data of an LDGSTS are there
     l2_cycles: FloatArray  # of the part of its rate that one busy SM has
     dram_cycles: FloatArray  # likewise
     atomic_cycles: FloatArray  # of the L2's unit for a line
@@ -93,6 +97,7 @@ class ResourceDemand(Struct, frozen=True, eq=False):
     cold_share: float  # of the data, what the last launch has not left in the L2
     copied_dram_share: float  # of the copy engine's bytes
     port_cycles: tuple[float, ...]  # of the register file's ports
+    wide_hazards: WideHazards  # on results of IMAD.WIDE beside warpgroup products
 
 
 def measure_resource_demand(
@@ -123,7 +128,7 @@ def measure_resource_demand(
     per_cycle = _GIGA / (clock_mhz * _MEGA)
     sms = min(model_input.gpu.sm_count, max(1, model_input.grid_ctas))
     l2 = _compute_l2_bytes_per_cycle(model_input, clock_mhz, sms)
-    dram = model_input.gpu.sustained_dram_gbps.value * per_cycle / sms
+    dram = model_input.gpu.dram_read_gbps.value * per_cycle / sms
     moved = (model_input.access_bytes.global_bytes + model_input.access_bytes.local_bytes) * mean_load_share
     copies, slowest = _list_bulk_copy_rows(model_input), arch.memory.copy_stream_factor.value * dram
     l2_cycles = moved * l2_share / l2
@@ -131,15 +136,18 @@ def measure_resource_demand(
     l2_cycles = np.maximum(l2_cycles, by_lines)
     l2_cycles[copies] = np.maximum(l2_cycles, moved * dram_share / slowest)[copies]
     l2_cycles = np.maximum(l2_cycles, _compute_copy_engine_cycles(model_input) * mean_load_share)
+    dram_bytes = moved * dram_share
+    dram_bytes *= compute_turnaround_factors(model_input, dram_bytes, np.isin(acts, OUTGOING_KINDS))
     return ResourceDemand(
         step_kind=acts,
         mbarrier_uses=_find_mbarrier_uses(model_input),
         commit_cycles=_compute_commit_cycles(model_input),
         async_mma_cycles=_compute_async_mma_cycles(model_input),
         load_store_cycles=load_store,
-        tag_cycles=tags,
+        tag_cycles=np.where(_mask_ldgsts(model_input), _count_lookup_cycles(model_input), tags),
+        write_cycles=_count_ldgsts_write_cycles(model_input),
         l2_cycles=l2_cycles,
-        dram_cycles=moved * dram_share / dram,
+        dram_cycles=dram_bytes / dram,
         atomic_cycles=_compute_atomic_cycles(model_input) * sms * mean_load_share,
         sm_pipes=SM_PIPES,
         spill_cycles=spills.added_latency_cycles,
@@ -147,6 +155,7 @@ def measure_resource_demand(
         cold_share=cold_share,
         copied_dram_share=copied_share * cold_share,
         port_cycles=_count_port_cycles(model_input),
+        wide_hazards=find_wide_hazards(model_input),
     )
 
 
@@ -161,8 +170,7 @@ def _compute_traffic_shares(
     l2_share, dram_share = _find_miss_rates(model_input, miss_rates)
     copies, is_local, memory = _list_bulk_copy_rows(model_input), spills.is_local, model_input.arch.memory
     dram_share[copies] = copied_share * _compute_merged_sector_share(model_input)[copies]
-    lone = _compute_lone_sector_share(model_input)
-    dram_share *= 1.0 + lone * (memory.lone_sector_dram_factor.value - 1.0)
+    dram_share *= compute_piece_factors(model_input)
     dram_share *= cold_share
     l2_share[is_local] = spills.l1_miss_rate[is_local]
     dram_share[is_local] = spills.dram_share[is_local] * memory.spill_dram_factor.value
@@ -295,12 +303,25 @@ def _compute_extra_load_store_cycles(
     )
     passes, share = _count_load_passes(model_input)
     by_passes = np.where(passes > 0, _compute_pass_cycles(base, passes, phases, more) * share, by_bytes)
-    # An LDGSTS neither returns data to registers nor waits for its lines, and its issue cycles include its
-    # write without conflicts.
-    conflicts = np.maximum(moved.shared_bytes / WAVEFRONT_BYTES - phases, 0.0) * more
-    extra = np.where(_mask_ldgsts(model_input), conflicts, shared + np.maximum(by_lines, by_passes))
+    # An LDGSTS holds the path while its lines are looked up, and again when its data are there, see
+    # `LoadStorePath`.
+    by_tags = np.maximum(2.0 - base, 0.0)
+    extra = np.where(_mask_ldgsts(model_input), by_tags, shared + np.maximum(by_lines, by_passes))
     extra[_list_copy_engine_rows(model_input)] = 0.0
     return extra
+
+
+def _count_lookup_cycles(model_input: ModelInput) -> FloatArray:
+    """Count the cycles in which the lines of a request to global memory are looked up one by one, [n]."""
+    sectors = model_input.access_bytes.global_bytes / SECTOR_BYTES
+    return _count_lines(model_input, sectors) * model_input.arch.memory.line_pass_cycles.value
+
+
+def _count_ldgsts_write_cycles(model_input: ModelInput) -> FloatArray:
+    """Count the cycles in which what an LDGSTS brings is written through the banks of shared memory, [n]."""
+    passes = model_input.access_bytes.shared_bytes / WAVEFRONT_BYTES
+    cycles = passes * model_input.arch.memory.shared_pass_cycles.value
+    return np.where(_mask_ldgsts(model_input), cycles, 0.0)
 
 
 def _mask_ldgsts(model_input: ModelInput) -> NDArray[np.bool_]:
@@ -373,22 +394,6 @@ def _count_load_passes(model_input: ModelInput) -> tuple[FloatArray, FloatArray]
             passes[access.row] = access.wavefronts / access.requests
             share[access.row] = access.requests / runs
     return passes, share
-
-
-def _compute_lone_sector_share(model_input: ModelInput) -> FloatArray:
-    """Compute the share of loads from global memory that request a single sector, [n].
-
-    Neighbour sectors come from other warps at another time, so the DRAM opens a row for each. The same holds
-    for each line of which a gather requests one sector.
-    """
-    lone = np.zeros(len(model_input.kernel))
-    caches = {} if model_input.cache_rates is None else model_input.cache_rates.by_row
-    for access, _ in _iterate_global_accesses(model_input):
-        if not access.is_store and access.requests and access.sectors:
-            scatters = access.is_indirect and access.row in caches
-            lines = caches[access.row].lines_per_request if scatters else 1.0
-            lone[access.row] = max(0.0, 2.0 - access.sectors / access.requests / lines)
-    return lone
 
 
 def _count_lines(model_input: ModelInput, sectors: FloatArray) -> FloatArray:

@@ -80,6 +80,9 @@ class SimulatedStep(Struct, eq=False):
     is_ldgsts: bool
     is_ldgdepbar: bool
     fetch_cycles: float
+    wide_waits: tuple[int, ...]
+    last_row: int
+    write_cycles: float
 
 
 def make_steps(program: WarpProgram, handlers: list[StepHandler | None]) -> list[SimulatedStep]:
@@ -89,9 +92,13 @@ def make_steps(program: WarpProgram, handlers: list[StepHandler | None]) -> list
     """
     last_steps = {sequence.stop - 1 for sequence in program.sequences}
     may_wait_for_counts = [
-        depbar is not None or groups >= 0 or is_ldgsts
-        for depbar, groups, is_ldgsts in zip(
-            program.depbar_waits, program.max_pending_groups, program.is_ldgsts, strict=True
+        depbar is not None or groups >= 0 or is_ldgsts or bool(wide_waits)
+        for depbar, groups, is_ldgsts, wide_waits in zip(
+            program.depbar_waits,
+            program.max_pending_groups,
+            program.is_ldgsts,
+            program.wide_waits,
+            strict=True,
         )
     ]
     columns = (
@@ -140,6 +147,9 @@ def make_steps(program: WarpProgram, handlers: list[StepHandler | None]) -> list
         program.is_ldgsts,
         program.is_ldgdepbar,
         program.fetch_cycles,
+        program.wide_waits,
+        program.last_row,
+        program.write_cycles,
     )
     return list(map(SimulatedStep, *columns))
 
@@ -255,6 +265,7 @@ class SimulatedWarp:
         "wait_causes",
         "wait_counts",
         "wgmma_group_ends",
+        "wide_ends",
     )
 
     def __init__(
@@ -287,6 +298,7 @@ class SimulatedWarp:
         self.async_mma_end = self.last_ldgsts_end = 0.0
         self.ldgsts_ends: list[float] = []
         self.max_ldgsts = max_ldgsts  # in flight; 0 where nothing limits them
+        self.wide_ends: dict[int, float] = {}  # by IMAD.WIDE: when its result is there
         # By pipeline of mbarriers: waits and arrivals so far.
         self.wait_counts = [0.0] * len(cta.pipeline_phases)
         self.arrival_counts = [0.0] * len(cta.pipeline_phases)

@@ -52,7 +52,9 @@ TENSOR_PIPE_INDEX = PIPE_INDEX[Pipe.TENSOR]
 _WAIT_CAUSE_BY_PIPE = tuple(
     int(WAIT_CAUSE_BY_PIPE.get(pipe, WaitCause.MEMORY_PIPE)) for pipe in range(ISSUE_INDEX)
 )
-_GMMA, _LONG_SCOREBOARD = int(WaitCause.GMMA), int(WaitCause.LONG_SCOREBOARD)
+_GMMA, _LONG_SCOREBOARD, _DISPATCH = (
+    int(cause) for cause in (WaitCause.GMMA, WaitCause.LONG_SCOREBOARD, WaitCause.DISPATCH)
+)
 _START, _HAS_WAITED, _HAS_ISSUED = (
     int(phase) for phase in (StepPhase.START, StepPhase.HAS_WAITED, StepPhase.HAS_ISSUED)
 )
@@ -82,7 +84,7 @@ class _SmSimulator:
         self.result = SimulationResult()
         self.heap: EventHeap = []
         self.subcores = Subcores(parameters.n_subcores, parameters.read_release_cycles)
-        self.mbarriers = Mbarriers(parameters, self.heap)
+        self.mbarriers = Mbarriers(parameters, self.heap, warp_programs)
         self.path = LoadStorePath(parameters, self.heap, self.mbarriers)
         self.barriers = CtaBarriers(self.heap, self.path)
         handlers = self.list_handlers()
@@ -92,6 +94,7 @@ class _SmSimulator:
         """Return the handler of each kind of step."""
         handlers: dict[StepKind, StepHandler] = {
             StepKind.RESULT: self.subcores.serve_result,
+            StepKind.WIDE_PRODUCT: self.subcores.serve_wide_product,
             StepKind.CTA_BARRIER: self.barriers.arrive,
             StepKind.MBARRIER_WAIT: self.mbarriers.serve_wait,
             StepKind.MBARRIER_ARRIVE: self.mbarriers.serve_arrival,
@@ -299,7 +302,7 @@ class _SmSimulator:
         for state in states:
             self.barriers.release(state, 0.0)
         for cta in self.resident_ctas if not states else ():
-            self.mbarriers.release_all(cta)
+            self.mbarriers.release_hopeless_waits(cta)
         return bool(self.heap)
 
 
@@ -335,6 +338,8 @@ def _wait_for_counts(warp: SimulatedWarp, step: SimulatedStep, time: float) -> f
     if step.max_pending_groups >= 0:
         done = _pop_older(warp.wgmma_group_ends, step.max_pending_groups)
         time = _wait_until(done, step, _GMMA, time)
+    for product in step.wide_waits:
+        time = _wait_until(warp.wide_ends.get(product, 0.0), step, _DISPATCH, time)
     if step.is_ldgsts and warp.max_ldgsts and len(warp.ldgsts_ends) >= warp.max_ldgsts:
         time = _wait_until(warp.ldgsts_ends.pop(0), step, _LONG_SCOREBOARD, time)
     return time

@@ -6,11 +6,12 @@ Products that their warp does not wait for queue on their pipe, and behind those
 """
 
 from analyzer.demand.opcode_costs import PIPE_INDEX
-from analyzer.ir.scheduling import SM_LEVEL_PIPES
+from analyzer.ir.scheduling import SM_LEVEL_PIPES, Pipe
 from analyzer.models.sm.simulated_warp import SimulatedStep, SimulatedWarp
 from analyzer.models.wait_causes import REGISTER_PORTS_INDEX
 
 _SHARED_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in SM_LEVEL_PIPES)
+_TENSOR_PIPE_INDEX = PIPE_INDEX[Pipe.TENSOR]
 ISSUE_INDEX = REGISTER_PORTS_INDEX + 1  # of the issue port in a sub-core's list
 
 
@@ -39,6 +40,14 @@ class Subcores:
             released = done = at + step.latency_cycles
         if step.uses_scoreboards:
             warp.write_scoreboards(step, done, released)
+        return time
+
+    def serve_wide_product(self, warp: SimulatedWarp, step: SimulatedStep, at: float, time: float) -> float:
+        """Note when an IMAD.WIDE has its result: late while the tensor core works, see `wide_products`."""
+        busy_until = warp.pipe_free[_TENSOR_PIPE_INDEX]
+        warp.wide_ends[step.last_row] = min(at + step.latency_cycles, busy_until)
+        if step.uses_scoreboards:
+            warp.write_scoreboards(step, time, time)
         return time
 
     def _queue_product(self, warp: SimulatedWarp, step: SimulatedStep, at: float) -> float:

@@ -67,6 +67,7 @@ class WarpProgram(Struct, eq=False):
     tail_cycles: list[float] = field(default_factory=list)
     load_store_cycles: list[float] = field(default_factory=list)
     tag_cycles: list[float] = field(default_factory=list)
+    write_cycles: list[float] = field(default_factory=list)  # of the path, once an LDGSTS has its data
     l2_cycles: list[float] = field(default_factory=list)
     dram_cycles: list[float] = field(default_factory=list)
     atomic_cycles: list[float] = field(default_factory=list)
@@ -90,6 +91,8 @@ class WarpProgram(Struct, eq=False):
     is_ldgsts: list[bool] = field(default_factory=list)
     is_ldgdepbar: list[bool] = field(default_factory=list)  # its scoreboard clears after the LDGSTS before it
     is_long: list[bool] = field(default_factory=list)  # waits for it are for the long scoreboard
+    # Instructions IMAD.WIDE whose results the first instruction waits for, see `wide_products`.
+    wide_waits: list[tuple[int, ...]] = field(default_factory=list)
     fetch_cycles: list[float] = field(
         default_factory=list
     )  # waits for code that misses the instruction cache
@@ -260,7 +263,7 @@ class _StepBuilder:
         """Return whether a row begins a step: it waits for a scoreboard, or for a slow pipe."""
         timing = self._timing
         waits = row in timing.special_waits or bool(timing.wait_mask[row])
-        return waits or timing.pipe[row] in _SLOW_PIPES
+        return waits or timing.pipe[row] in _SLOW_PIPES or row in self._resource_demand.wide_hazards.waits
 
     def _classify_row(self, row: int) -> StepKind:
         if self._timing.kernel.find_opcode(row).sched_class is SchedClass.CTA_BARRIER:
@@ -271,6 +274,8 @@ class _StepBuilder:
         timing = self._timing
         if self._resource_demand.async_mma_cycles[row]:
             return StepKind.RESULT
+        if row in self._resource_demand.wide_hazards.products:
+            return StepKind.WIDE_PRODUCT
         guarded = timing.write_barrier[row] != NO_BARRIER or timing.read_barrier[row] != NO_BARRIER
         return StepKind.RESULT if guarded else StepKind.NONE
 
@@ -300,13 +305,13 @@ class _StepBuilder:
         warp_program.tail_cycles.append(share * stalls[-1])
         warp_program.load_store_cycles.append(share * float(resource_demand.load_store_cycles[last]))
         warp_program.tag_cycles.append(share * float(resource_demand.tag_cycles[last]))
+        warp_program.write_cycles.append(share * float(resource_demand.write_cycles[last]))
         warp_program.l2_cycles.append(share * float(resource_demand.l2_cycles[last]))
         warp_program.dram_cycles.append(share * float(resource_demand.dram_cycles[last]))
         warp_program.atomic_cycles.append(share * float(resource_demand.atomic_cycles[last]))
         warp_program.spread_cycles.append(float(resource_demand.spread_cycles[last]))
-        warp_program.latency_cycles.append(
-            resource_demand.commit_cycles if kind is StepKind.MBARRIER_COMMIT else timing.latency_cycles[last]
-        )
+        warp_program.latency_cycles.append(self._find_latency(last, kind))
+        warp_program.wide_waits.append(resource_demand.wide_hazards.waits.get(first, ()))
         self._append_mbarrier_use(resource_demand.mbarrier_uses.get(last))
         warp_program.barriers.append(
             _decode_cta_barrier(timing.kernel.decode_form(last), last)
@@ -328,6 +333,13 @@ class _StepBuilder:
         warp_program.is_long.append(timing.is_long[last])
         warp_program.first_row.append(first)
         warp_program.last_row.append(last)
+
+    def _find_latency(self, row: int, kind: StepKind) -> float:
+        if kind is StepKind.MBARRIER_COMMIT:
+            return self._resource_demand.commit_cycles
+        if kind is StepKind.WIDE_PRODUCT:
+            return self._resource_demand.wide_hazards.latency_cycles
+        return self._timing.latency_cycles[row]
 
     def _append_mbarrier_use(self, use: PipelineUse | None) -> None:
         warp_program, ramp = self._warp_program, None if use is None else use.ramp

@@ -3,7 +3,7 @@
 The profile gives classes of warps with equal block counts. Warps that enter the same loops are one group, and
 groups of enough warps are roles of the simulated CTA. A role is divided where its warps do different amounts
 of work, since the others wait for the slowest one. Warps and CTAs that do hardly more than test whether there
-is work are idle, and are left out.
+is work are idle (`idle_warps`), and are left out.
 
 Example: in 90 of 100 CTAs of 4 warps, one warp loads and three compute; 10 CTAs end at once. There are two
 roles, (1, 0, 0, 0) or another order, and 90 busy CTAs.
@@ -21,13 +21,17 @@ from numpy.typing import NDArray
 from analyzer.demand.tcgen05_tiles import has_cta_pair_mma
 from analyzer.demand.warp_demand import count_instruction_executions
 from analyzer.execution.profile.execution_profile import WarpClass
+from analyzer.execution.profile.idle_warps import (
+    count_block_instructions,
+    count_warps_by_slot,
+    split_by_work,
+)
 from analyzer.ir.arrays import FloatArray
-from analyzer.ir.opcode import MEMORY_KINDS, Opcode, OpKind
+from analyzer.ir.opcode import Opcode, OpKind
 from analyzer.models.interface import ModelInput
 from analyzer.models.lockstep_roles import MAX_ROLES, average_execution_counts, group_warps_by_loops
 
 _MAX_IDLE_WORK_SHARE = 0.1
-_MIN_IDLE_CTA_SHARE = 0.05
 _SIMILAR_WORK_TOLERANCE = 0.03
 _MAX_KINDS_PER_ROLE = 6
 _LOAD_COST_INSTRUCTIONS = 20.0  # of a load, which waits for memory
@@ -59,7 +63,7 @@ def find_warp_roles(model_input: ModelInput) -> WarpRoles:
     groups = group_warps_by_loops(model_input, [one for one in busy + idle if one.n_warps])
     if is_pipelined:
         groups = _merge_groups_by_slot(groups, idle, n_warps)
-    free = _count_warps_by_slot(busy, n_warps) < _MAX_IDLE_WORK_SHARE * ctas
+    free = count_warps_by_slot(busy, n_warps) < _MAX_IDLE_WORK_SHARE * ctas
     sizes = [_count_warps_per_cta(group, ctas, free if group[0] in idle else None) for group in groups]
     kept_groups = [place for place, size in enumerate(sizes) if size >= 0.5][:MAX_ROLES] or [0]
     main_group = max(kept_groups, key=lambda place: sizes[place])
@@ -72,14 +76,14 @@ def find_warp_roles(model_input: ModelInput) -> WarpRoles:
             n_warps,
             kept_groups.index(main_group),
             n_warps_by_role,
-            [_count_warps_by_slot(group, n_warps) for group in simulated],
+            [count_warps_by_slot(group, n_warps) for group in simulated],
         )
         return replace(
             _split_roles_by_work(model_input, simulated, roles, ctas), mean_work_share=mean_work_share
         )
 
     lengths, chosen = (
-        _count_block_instructions(model_input),
+        count_block_instructions(model_input.cfg),
         _reassign_small_groups(model_input, groups, kept_groups, main_group, n_warps),
     )
     busiest_classes = [_select_busiest_classes(group, lengths, n_warps) for group in chosen]
@@ -107,31 +111,14 @@ class _WorkSplit(Struct, frozen=True, eq=False):
 def _split_by_work(
     model_input: ModelInput, classes: Sequence[WarpClass], n_warps: int, *, is_pipelined: bool
 ) -> _WorkSplit:
-    """Divide warps into busy and idle ones.
-
-    Idle warps reach no memory instruction, or execute less than a tenth of the busiest. Where they are more
-    than a few, whole CTAs of them find no work: the grid is larger than the work.
-    """
-    lengths, reach = _count_block_instructions(model_input), _mask_memory_blocks(model_input)
-    least = _MAX_IDLE_WORK_SHARE * max(float(one.block_counts @ lengths) for one in classes)
-    if not any((one.block_counts[reach] > 0).any() for one in classes):
-        reach = np.ones(len(lengths), dtype=np.bool_)
-    busy = [one for one in classes if one.block_counts @ lengths >= least and one.block_counts[reach].any()]
-    idle = [one for one in classes if one not in busy]
+    """Divide warps into busy ones and the idle ones of CTAs that have work."""
+    found = split_by_work(model_input.cfg, classes, n_warps)
+    if not found.idle_cta_share:
+        return _WorkSplit(found.busy, found.idle, 1.0)
     in_all = max(1, sum(one.n_warps for one in classes))
-    idle_cta_share = sum(one.n_warps - one.n_beside_busier_warp for one in idle) / in_all
-    # no CTA is without work where a warp at the same place of each has some
-    idle_cta_share = min(
-        idle_cta_share, 1.0 - float(_count_warps_by_slot(busy, n_warps).max()) * n_warps / in_all
-    )
-    if idle_cta_share < _MIN_IDLE_CTA_SHARE:
-        return _WorkSplit(tuple(busy), tuple(idle), 1.0)
-    ctas = idle_cta_share * in_all / n_warps if is_pipelined else math.inf
-    return _WorkSplit(tuple(busy), tuple(_remove_idle_ctas(idle, ctas, n_warps)), 1.0 - idle_cta_share)
-
-
-def _count_block_instructions(model_input: ModelInput) -> NDArray[np.int64]:
-    return np.array([len(block) for block in model_input.cfg.blocks])
+    ctas = found.idle_cta_share * in_all / n_warps if is_pipelined else math.inf
+    idle = _remove_idle_ctas(list(found.idle), ctas, n_warps)
+    return _WorkSplit(found.busy, tuple(idle), 1.0 - found.idle_cta_share)
 
 
 def _reassign_small_groups(
@@ -161,7 +148,7 @@ def _remove_idle_ctas(idle: list[WarpClass], n_idle_ctas: float, n_warps: int) -
     Warps in whose CTA others execute much more stay; of the rest, one per CTA is removed at each slot.
     """
     beside = np.array([one.n_beside_busier_warp / max(1, one.n_warps) for one in idle])
-    warps_by_slot = np.stack([_count_warps_by_slot([one], n_warps) for one in idle])
+    warps_by_slot = np.stack([count_warps_by_slot([one], n_warps) for one in idle])
     others = (1.0 - beside) @ warps_by_slot
     kept = np.maximum(0.0, 1.0 - n_idle_ctas / np.maximum(others, 1.0))
     warps_by_slot *= beside[:, None] + (1.0 - beside[:, None]) * kept
@@ -177,15 +164,15 @@ def _merge_groups_by_slot(
     """Merge groups at the same slots: their warps do another part of the work in other CTAs."""
     found: dict[tuple[bool, ...], list[WarpClass]] = {}
     for group in groups:
-        places = (_count_warps_by_slot(group, n_warps) > 0).tolist()
+        places = (count_warps_by_slot(group, n_warps) > 0).tolist()
         found.setdefault((group[0] in idle, *places), []).extend(group)
     return list(found.values())
 
 
 def _measure_slot_overlap(one: list[WarpClass], other: list[WarpClass], n_warps: int) -> float:
     """Return the share of the warps of `other` that are at slots of `one`."""
-    here = _count_warps_by_slot(other, n_warps)
-    return float(here[_count_warps_by_slot(one, n_warps) > 0].sum() / max(1.0, here.sum()))
+    here = count_warps_by_slot(other, n_warps)
+    return float(here[count_warps_by_slot(one, n_warps) > 0].sum() / max(1.0, here.sum()))
 
 
 def _count_warps_per_cta(group: list[WarpClass], ctas: float, free_slots: NDArray[np.bool_] | None) -> float:
@@ -199,7 +186,7 @@ def _count_warps_per_cta(group: list[WarpClass], ctas: float, free_slots: NDArra
         return size
     return (
         min(size, float(free_slots.sum()))
-        if _count_warps_by_slot(group, len(free_slots))[free_slots].any()
+        if count_warps_by_slot(group, len(free_slots))[free_slots].any()
         else 0.0
     )
 
@@ -208,7 +195,7 @@ def _select_busiest_classes(
     group: list[WarpClass], lengths: NDArray[np.int64], n_warps: int
 ) -> list[WarpClass]:
     """Select at each slot the warps that execute most."""
-    warps_by_slot = np.stack([_count_warps_by_slot([one], n_warps) for one in group])
+    warps_by_slot = np.stack([count_warps_by_slot([one], n_warps) for one in group])
     work = np.where(warps_by_slot > 0, np.array([[float(one.block_counts @ lengths)] for one in group]), -1.0)
     warps_by_slot = np.where(work >= work.max(axis=0), warps_by_slot, 0.0)
     return [
@@ -227,14 +214,6 @@ def _count_mean_instructions(groups: list[list[WarpClass]], lengths: NDArray[np.
         )
         for group in groups
     )
-
-
-def _count_warps_by_slot(group: Sequence[WarpClass], n_warps: int) -> FloatArray:
-    """Count the warps of some classes at each slot of a CTA, [n_warps]."""
-    found: FloatArray = np.zeros(n_warps)
-    for one in group:
-        found[: len(one.warp_slot_counts)] += one.warp_slot_counts[:n_warps]
-    return found
 
 
 def _assign_roles(
@@ -288,7 +267,7 @@ def _split_roles_by_work(
 def _make_kinds(group: list[WarpClass], warp_slots: list[int]) -> list[_WarpKind]:
     """Return the mean warp at each slot."""
     counts = np.array([one.block_counts for one in group], dtype=np.float64)
-    table = np.stack([_count_warps_by_slot([one], max(warp_slots) + 1) for one in group])[:, warp_slots]
+    table = np.stack([count_warps_by_slot([one], max(warp_slots) + 1) for one in group])[:, warp_slots]
     table[:, table.sum(axis=0) == 0] = np.array([[float(one.n_warps)] for one in group])
     means = (table / table.sum(axis=0)).T @ counts
     return [_WarpKind([slot], mean) for slot, mean in zip(warp_slots, means, strict=True)]
@@ -333,16 +312,5 @@ def _measure_work_difference(one: _WarpKind, other: _WarpKind, block_costs: Floa
     return float(np.abs(one.block_counts - other.block_counts) @ block_costs) / most
 
 
-def _mask_memory_blocks(model_input: ModelInput) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    """Mark blocks that have a memory instruction, [block]."""
-    kernel, cfg = model_input.kernel, model_input.cfg
-    rows = kernel.form_table.make_opcode_mask(_accesses_memory)[kernel.opcode_ids]
-    return np.array([bool(rows[block.start : block.stop].any()) for block in cfg.blocks])
-
-
 def _is_load(opcode: Opcode) -> bool:
     return opcode.kind is OpKind.LOAD
-
-
-def _accesses_memory(opcode: Opcode) -> bool:
-    return opcode.kind in MEMORY_KINDS
