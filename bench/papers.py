@@ -39,7 +39,8 @@ LLMCOMPASS = ROOT.parent / "shared" / "data" / "llmcompass"
 HEAD, NOTES = SOURCES / "head.md", SOURCES / "notes.md"
 PAGE = ROOT / "docs" / "papers.md"
 ARCH = "sm_80"
-AMALI_GPU, AMALI_CLOCK_MHZ, LLMCOMPASS_GPU = "a100-80gb-pcie", 1065, "a100-80gb-sxm"
+AMALI_GPU, AMALI_CLOCK_MHZ = "a100-80gb-pcie", 1065
+LLMCOMPASS_GPU, LLMCOMPASS_CLOCK_MHZ = "a100-80gb-sxm", 1410
 READINGS: dict[str, IntervalOptions] = {
     "amali": amali.OPTIONS,
     "letter": amali.LETTER,
@@ -119,7 +120,7 @@ class PaperLaunch:
             "arguments": self.arguments,
             "l2": "cold" if self.is_profiled else "warm",
             "timing": "ncu" if self.is_profiled else "interval",
-            "clock_mhz": AMALI_CLOCK_MHZ if self.is_profiled else "",
+            "clock_mhz": AMALI_CLOCK_MHZ if self.is_profiled else LLMCOMPASS_CLOCK_MHZ,
             "time_us": self.time_us,
             "note": self.kind,
         }
