@@ -114,7 +114,6 @@ class LoadStorePath:
         "is_admitting",
         "l2",
         "last_stores",
-        "lookups_free",
         "max_ldgsts",
         "mbarriers",
         "queue_cycles",
@@ -127,7 +126,7 @@ class LoadStorePath:
     def __init__(self, parameters: SmParameters, heap: EventHeap, mbarriers: Mbarriers) -> None:
         self.heap, self.mbarriers = heap, mbarriers
         self.free = self.tags_free = self.banks_free = self.atomics_free = 0.0
-        self.lookups_free = self.copies_end = 0.0  # of LDGSTS: their lines, and their last write
+        self.copies_end = 0.0  # when the last of them is written
         self.copy_writes: list[tuple[float, float]] = []  # heap: time and cycles of what LDGSTS bring
         self.l2 = L2Share(parameters.l2_store_factor)
         self.dram = DramShare(parameters.dram_load_cycles, parameters.l2_burst_cycles)
@@ -165,7 +164,7 @@ class LoadStorePath:
                 time += late
                 at = warp.blocked_since
             step.wait_cycles[_MEMORY_PIPE] += at - warp.blocked_since
-        elif not step.is_ldgsts and (self.waiting_warps or self.free - at > self.queue_cycles):
+        elif not step.uses_ldgsts and (self.waiting_warps or self.free - at > self.queue_cycles):
             self._keep_warp(warp, at)
             return None
         free = self.free
@@ -176,7 +175,7 @@ class LoadStorePath:
         if not step.is_ldgsts:
             self.banks_free = done
         if step.tag_cycles:
-            done = self._look_up_copy(step, begin) if step.is_ldgsts else self._serve_tags(step, begin)
+            done = self._serve_tags(step, begin)
         if is_admitted and self.waiting_warps:
             room = self.free - self.queue_cycles
             heappush(self.heap, (room if room > at else at, -1, None))
@@ -196,11 +195,6 @@ class LoadStorePath:
             released = (at if step.is_ldgsts else begin) + self.read_release_cycles
             warp.write_scoreboards(step, done, released)
         return time
-
-    def _look_up_copy(self, step: SimulatedStep, begin: float) -> float:
-        """Return when the lines of an LDGSTS have been looked up: it leaves the path, and queues by itself."""
-        self.lookups_free = max(self.lookups_free, begin) + step.tag_cycles
-        return self.lookups_free
 
     def _write_copies(self, at: float) -> float:
         """Write what LDGSTS have brought by now, and return when the banks are free again."""
