@@ -9,6 +9,13 @@ The load/store path comes first. Where more work is queued there than it can hol
 is room; the oldest of them goes first. Behind it the L2, the DRAM and the unit for atomics take a request in
 parallel; the longest queue, less a burst that they take at once, is what a load waits for. A store waits for
 nothing, but stores that are too far ahead of the L2 hold up the path.
+
+LDGSTS go through the path twice: for their lines, in the order in which they are issued, and when their
+data are there, to write these through the banks of shared memory. What goes through the banks then (LDS,
+LDSM, STS, LDG) waits for such writes; others fill gaps. Warps hardly stall at LDGSTS: these have a deep
+queue of their own. Example: 512 bytes in rows of 128 are four lines, three cycles, and four writes, four
+cycles. LDGSTS alone take four cycles each, since one's writes go on beside another's lines; beside LDSM
+that keep the banks busy, seven.
 """
 
 from heapq import heappop, heappush
@@ -167,13 +174,8 @@ class LoadStorePath:
         elif not step.uses_ldgsts and (self.waiting_warps or self.free - at > self.queue_cycles):
             self._keep_warp(warp, at)
             return None
-        free = self.free
-        if self.copy_writes and not step.is_ldgsts:
-            free = max(free, self._write_copies(at))
-        begin = free if free > at else at
-        self.free = done = begin + step.load_store_cycles
-        if not step.is_ldgsts:
-            self.banks_free = done
+        begin = self._take_path(step, at)
+        done = self.free
         if step.tag_cycles:
             done = self._serve_tags(step, begin)
         if is_admitted and self.waiting_warps:
@@ -184,17 +186,26 @@ class LoadStorePath:
             done = self._serve_beyond_l1(step, begin, done)
         if step.uses_ldgsts:
             done = self._find_ldgsts_end(warp, step, begin, done)
-        if step.write_cycles:
-            done = max(done, self.copies_end)
-            heappush(self.copy_writes, (done, step.write_cycles))
-            done = self.copies_end = done + step.write_cycles
+            begin = at  # it leaves its registers with its place in the queue
         if step.kind == _COPY_KIND:
             self.mbarriers.arrive(warp, step, done)
         if step.uses_scoreboards:
-            # an LDGSTS leaves its registers with its place in the queue
-            released = (at if step.is_ldgsts else begin) + self.read_release_cycles
-            warp.write_scoreboards(step, done, released)
+            warp.write_scoreboards(step, done, begin + self.read_release_cycles)
         return time
+
+    def _take_path(self, step: SimulatedStep, at: float) -> float:
+        """Give a request its turn on the path, and return when that begins.
+
+        What goes through the banks waits for what LDGSTS have brought until then; an LDGSTS does not.
+        """
+        begin = self.free if self.free > at else at
+        if step.is_ldgsts:
+            self.free = begin + step.load_store_cycles
+            return begin
+        if self.copy_writes:
+            begin = max(begin, self._write_copies(at))
+        self.free = self.banks_free = begin + step.load_store_cycles
+        return begin
 
     def _write_copies(self, at: float) -> float:
         """Write what LDGSTS have brought by now, and return when the banks are free again."""
@@ -277,6 +288,10 @@ class LoadStorePath:
     def _find_ldgsts_end(self, warp: SimulatedWarp, step: SimulatedStep, begin: float, done: float) -> float:
         """Return when an LDGSTS is done, or for an LDGDEPBAR, when all of its warp before it are."""
         if step.is_ldgsts:
+            if step.write_cycles:
+                done = max(done, self.copies_end)
+                heappush(self.copy_writes, (done, step.write_cycles))
+                done = self.copies_end = done + step.write_cycles
             if done > warp.last_ldgsts_end:
                 warp.last_ldgsts_end = done
             if self.max_ldgsts:
