@@ -121,6 +121,10 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     dram_spread_cycles: HardwareParameter | None = None
     mshrs_per_sm: HardwareParameter | None = None  # L1 misses in flight; None: no limit
     ldgsts_per_warp: HardwareParameter | None = None  # LDGSTS in flight; None: no limit
+    # part of what is stored to local memory that goes on to the L2; None: what the L1 cannot keep
+    local_store_l2_share: HardwareParameter | None = None
+    # load/store path, per line that an LDGSTS reads; None: no more than its issue cycles
+    copy_line_path_cycles: HardwareParameter | None = None
     # part of the bank-conflict passes of LDSM that costs time; None: all
     matrix_conflict_share: HardwareParameter | None = None
     # rate at which warpgroup MMAs fetch operands from shared memory, per SM; None: no limit

@@ -148,7 +148,7 @@ def measure_resource_demand(
         commit_cycles=_compute_commit_cycles(model_input),
         async_mma_cycles=_compute_async_mma_cycles(model_input),
         load_store_cycles=load_store,
-        tag_cycles=np.where(_mask_ldgsts(model_input), _count_lookup_cycles(model_input), tags),
+        tag_cycles=np.where(_mask_ldgsts(model_input), 0.0, tags),
         write_cycles=_count_ldgsts_write_cycles(model_input),
         l2_cycles=l2_cycles,
         dram_cycles=dram_bytes / dram,
@@ -239,6 +239,9 @@ def _classify_rows(model_input: ModelInput) -> NDArray[np.int8]:
                 act = StepKind.BULK_COPY_OUT
         of_opcode[number] = act
     acts = of_opcode[kernel.opcode_ids]
+    for row in np.flatnonzero(acts).tolist():
+        if kernel.decode_form(row).is_never_executed:
+            acts[row] = StepKind.NONE
     for row, use in _find_mbarrier_uses(model_input).items():
         acts[row] = _STEP_KIND_BY_SEMANTICS[use.semantics]
     return acts
@@ -314,18 +317,18 @@ def _compute_extra_load_store_cycles(
     )
     passes, share = _count_load_passes(model_input)
     by_passes = np.where(passes > 0, _compute_pass_cycles(base, passes, phases, more) * share, by_bytes)
-    # An LDGSTS holds the path while its lines are looked up, and again when its data are there, see
-    # `LoadStorePath`.
-    by_tags = np.maximum(2.0 - base, 0.0)
-    extra = np.where(_mask_ldgsts(model_input), by_tags, shared + np.maximum(by_lines, by_passes))
+    # An LDGSTS holds the path for its lines, and again when its data are there, see `LoadStorePath`.
+    by_copied_lines = np.maximum(_count_copied_line_cycles(model_input) - base, 0.0)
+    extra = np.where(_mask_ldgsts(model_input), by_copied_lines, shared + np.maximum(by_lines, by_passes))
     extra[_list_copy_engine_rows(model_input)] = 0.0
     return extra
 
 
-def _count_lookup_cycles(model_input: ModelInput) -> FloatArray:
-    """Count the cycles in which the lines of a request to global memory are looked up one by one, [n]."""
+def _count_copied_line_cycles(model_input: ModelInput) -> FloatArray:
+    """Count the cycles of the load/store path that the lines of an LDGSTS take, [n]."""
+    each = model_input.arch.memory.copy_line_path_cycles
     sectors = model_input.access_bytes.global_bytes / SECTOR_BYTES
-    return _count_lines(model_input, sectors) * model_input.arch.memory.line_pass_cycles.value
+    return _count_lines(model_input, sectors) * (0.0 if each is None else each.value)
 
 
 def _count_ldgsts_write_cycles(model_input: ModelInput) -> FloatArray:
