@@ -6,6 +6,7 @@ import numpy as np
 from msgspec import UNSET, Struct
 from numpy.typing import NDArray
 
+from analyzer.demand.tensor_memory import keeps_allocation_permit
 from analyzer.demand.tma_copies import LINE_BYTES, count_prefetched_bytes
 from analyzer.hardware.parameter_couplings import describe_scaled_figures
 from analyzer.hardware.schema import HardwareParameter
@@ -164,6 +165,11 @@ def _describe_unknowns(model_input: ModelInput) -> Iterator[str]:
         yield (
             f"tcgen05 instructions whose tile is not a constant: {n_unknown}, {tile} taken for each CTA that "
             "works on it"
+        )
+    if keeps_allocation_permit(model_input.cfg):
+        yield (
+            "a CTA keeps the right to allocate tensor memory until its products are done: one on an SM at a "
+            "time (tcgen05.relinquish_alloc_permit behind the allocation lets others start)"
         )
     prefetched_bytes = (
         0.0

@@ -140,6 +140,23 @@ def test_known_tile_of_a_tensor_core_instruction_is_taken_from_its_descriptor() 
     assert not [note for note in first(kernel).assumptions if "tcgen05" in note]
 
 
+def test_a_pair_does_the_work_of_two_ctas_where_its_tile_is_not_known(tmp_path: Path) -> None:
+    """One instruction multiplies on both SMs: twice the operations of one CTA's, in the same time of each."""
+
+    def analyze(opcode: str) -> KernelReport:
+        product = f"{opcode} gdesc[UR10], gdesc[UR12], tmem[UR27], tmem[UR28], idesc[UR29], UPT"
+        dump = tmp_path / f"{opcode}.sass"
+        lines = (f"        /*{16 * place:04x}*/  {text} ;\n" for place, text in enumerate((product, "EXIT")))
+        dump.write_text(f"\tcode for sm_100a\n\t\tFunction : products\n{''.join(lines)}")
+        (kernel,) = analyzer.analyze(str(dump), "b200").kernels
+        return kernel
+
+    one, pair = analyze("UTCHMMA"), analyze("UTCHMMA.2CTA")
+    assert one.flops > 0
+    assert (pair.flops, pair.tensor_fma) == (2 * one.flops, 2 * one.tensor_fma)
+    assert pair.pipes["tc"].cycles == one.pipes["tc"].cycles
+
+
 def test_launch_facts_replace_assumptions() -> None:
     options = Options(trip_rules=(TripCountRule(8),))
     report = analyzer.analyze(
