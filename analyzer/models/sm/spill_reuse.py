@@ -16,7 +16,6 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.demand.l1_policies import L1Policy, find_l1_policy
-from analyzer.hardware.occupancy import compute_allocated_shared_bytes
 from analyzer.ir.arrays import FloatArray
 from analyzer.ir.opcode import Opcode, OpKind, accesses_local_memory
 from analyzer.ir.operand import Address, Register
@@ -81,10 +80,9 @@ def _compute_cache_capacities(
     """
     memory, ctas = model_input.arch.memory, model_input.occupancy.ctas_per_sm
     frame = n_slots * _WORD_BYTES * model_input.block_threads
-    arch = model_input.arch
-    shared_bytes = ctas * compute_allocated_shared_bytes(arch.limits, model_input.shared_bytes_per_cta)
-    carveout_bytes = arch.shared_carveouts.find_carveout_bytes(shared_bytes)
-    l1 = max(0.0, memory.l1_shared_bytes_per_sm.value - carveout_bytes)
+    # not in the steps of the carveout: `spill_lost_from` was calibrated so
+    used = ctas * model_input.shared_bytes_per_cta
+    l1 = max(0.0, memory.l1_shared_bytes_per_sm.value - used)
     l1 *= frame / (frame + _count_global_bytes_per_cta(model_input, in_l1=True) / again)
     l2 = model_input.gpu.file.l2.size_bytes.value / model_input.gpu.sm_count
     l2 *= frame / (frame + _count_global_bytes_per_cta(model_input) / again)
