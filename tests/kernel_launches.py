@@ -27,6 +27,7 @@ class KernelLaunch:
     grid: tuple[int, ...] | None = None  # None: unknown
     block: tuple[int, ...] | None = None  # None: unknown
     arguments: tuple[str, ...] = ()
+    dynamic_shared_bytes: int = 0
 
     @property
     def gpu(self) -> Gpu:
@@ -38,6 +39,7 @@ class KernelLaunch:
             grid=Dim3(*self.grid) if self.grid else None,
             block=Dim3(*self.block) if self.block else None,
             arguments=tuple(map(parse_argument, self.arguments)),
+            dynamic_shared_bytes=self.dynamic_shared_bytes,
         )
         return Options(launch=launch, kernels=(self.kernel,))
 

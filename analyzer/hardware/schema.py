@@ -76,6 +76,9 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     line_path_share: HardwareParameter
     line_fill_cycles: HardwareParameter  # load/store path, per 128 bytes that a load brings into the L1
     barrier_path_cycles: HardwareParameter  # load/store path, per warp that arrives at a CTA barrier
+    cta_start_cycles: HardwareParameter  # between CTAs that begin on an SM
+    warp_start_cycles: HardwareParameter  # likewise, for each warp of a CTA, if that takes longer
+    cta_turnover_cycles: HardwareParameter  # from the end of a CTA until the next one in its slot begins
     # the SM's share of the L2, per line beyond `lines_per_pass` of a store
     l2_store_line_cycles: HardwareParameter
     partial_write_factor: HardwareParameter  # sectors that the DRAM moves for one partly written sector
@@ -118,6 +121,10 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     dram_spread_cycles: HardwareParameter | None = None
     mshrs_per_sm: HardwareParameter | None = None  # L1 misses in flight; None: no limit
     ldgsts_per_warp: HardwareParameter | None = None  # LDGSTS in flight; None: no limit
+    # part of what is stored to local memory that goes on to the L2; None: what the L1 cannot keep
+    local_store_l2_share: HardwareParameter | None = None
+    # load/store path, per line that an LDGSTS reads; None: no more than its issue cycles
+    copy_line_path_cycles: HardwareParameter | None = None
     # part of the bank-conflict passes of LDSM that costs time; None: all
     matrix_conflict_share: HardwareParameter | None = None
     # rate at which warpgroup MMAs fetch operands from shared memory, per SM; None: no limit
@@ -235,6 +242,9 @@ class WorkEnergy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     shared_byte_pj: HardwareParameter  # of a byte between shared memory or L1 and registers
     l2_byte_pj: HardwareParameter  # of a byte between L2 and an SM
     dram_byte_pj: HardwareParameter  # of a byte between DRAM and L2
+    # part of the cycles that is left while tensor cores work, whatever the power: the others are skipped,
+    # which no clock that the driver reports shows; None: all
+    tensor_clock_share: HardwareParameter | None = None
 
 
 class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -273,9 +283,6 @@ class SmClocks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     boost_mhz: HardwareParameter  # datasheet
     base_mhz: HardwareParameter | None = None  # datasheet
     tensor_mhz: HardwareParameter | None = None  # clock for which the vendor's tensor peaks are computed
-    # part of the cycles that is left while tensor cores work, whatever the power: the others are skipped,
-    # which no clock that the driver reports shows; None: all
-    tensor_share: HardwareParameter | None = None
     sustained_mhz: HardwareParameter | None = None  # under load of any kind; None: boost clock
     # while tensor cores are busy; None: `sustained_mhz`
     sustained_tensor_mhz: HardwareParameter | None = None
@@ -317,7 +324,9 @@ class L2Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     # working set, in L2 sizes, up to which the next launch finds all data;
     # None: `MemorySubsystem.l2_kept_share`
     kept_share: HardwareParameter | None = None
-    # lines of which sectors are missing that the L2 fetches in a microsecond, however few sectors; None: no limit
+    # lines that loads look up in a microsecond at most, however few of their sectors; None: no limit
+    requests_per_us: HardwareParameter | None = None
+    # lines that the L2 fetches in a microsecond at most, however few of their sectors; None: no limit
     missed_lines_per_us: HardwareParameter | None = None
     # part of the L2 that holds sectors of random places; None: as `kept_share`
     scattered_share: HardwareParameter | None = None

@@ -17,7 +17,7 @@ from analyzer.models.code_assumptions import describe_code_assumptions
 from analyzer.models.interface import ModelInput, Prediction, find_weakest_basis, sort_largest_first
 from analyzer.models.launch_overhead import describe_timing
 from analyzer.models.miss_rates import MissRates, describe_miss_rates
-from analyzer.models.power import estimate_launch_clock, make_clock_figure
+from analyzer.models.power import describe_power_clock, estimate_launch_clock, make_clock_figure
 from analyzer.models.residuals import measure_scattered_atomic_share
 from analyzer.models.stalls import StallProfile
 from analyzer.models.timeline import WarpTimeline
@@ -73,9 +73,8 @@ def _find_clock(model_input: ModelInput) -> HardwareParameter:
         return make_clock_figure(model_input.power_clock_mhz)
     if (state := estimate_launch_clock(model_input)) is None:
         return model_input.gpu.find_clock_mhz(tensor=model_input.dominant_tensor_rate)
-    if state.is_limited:
-        return make_clock_figure(state.clock_mhz)
-    return model_input.gpu.find_clock_mhz(tensor=None)
+    usual = model_input.gpu.find_clock_mhz(tensor=None)
+    return usual if state.clock_mhz == usual.value else make_clock_figure(state.clock_mhz)
 
 
 def make_prediction(
@@ -116,6 +115,7 @@ def make_prediction(
         basis=find_weakest_basis(clock.basis, model_input.gpu.peak_dram_gbps.basis, Basis.ASSUMED),
         assumptions=(
             *_list_assumptions(model_input, miss_rates, queues_atomics=cycle_range.includes_model_error),
+            *describe_power_clock(model_input, clock),
             *notes,
         ),
     )

@@ -27,16 +27,19 @@ from analyzer.demand.tcgen05_tiles import is_tcgen05_mma
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.schema import HardwareParameter, Power, WorkEnergy
+from analyzer.ir.launch import Timing
 from analyzer.ir.opcode import OpKind
 from analyzer.ir.scheduling import WARP_SIZE, Basis, TensorRate
 from analyzer.models.bounds import compute_gpu_bounds, compute_sm_bounds, count_elected_warps
 from analyzer.models.interface import ModelInput
 from analyzer.models.miss_rates import estimate_miss_rates
 
-# Part of TDP that a card takes without work, where it is not known: 12 to 25 % of the cards in docs/power.md.
+# Part of its limit that a card takes without work, where it is not known: H100 and H200 take .16 and .17,
+# A10 and T4 some .3 (recalled).
 _IDLE_SHARE = 0.18
 _LOWEST_CLOCK_SHARE = 0.25  # of the clock without a limit: cards do not go below
 _BISECTIONS = 24
+_CLOCK_SOURCE = "power model (docs/power.md)"
 _BUSY_SHARE = 0.93  # of the time, of the unit that binds: cuBLAS' large products on H100, by their clock
 _LEAST_SECONDS = 1e-9
 _PICO, _MICRO, _MEGA, _GIGA = 1e-12, 1e-6, 1e6, 1e9
@@ -66,7 +69,7 @@ class LaunchWork(Struct, frozen=True):
     core_pj: float  # at the lowest voltage
     dram_pj: float
     n_sms: int
-    clock_share: float = 1.0  # part of the cycles that are not skipped, see `SmClocks.tensor_share`
+    clock_share: float = 1.0  # part of the cycles that are not skipped, see `WorkEnergy`
 
 
 class PowerState(Struct, frozen=True):
@@ -96,13 +99,13 @@ def measure_launch_work(model_input: ModelInput, energy: WorkEnergy) -> LaunchWo
         dram_pj=_count_dram_bytes(model_input, requested_bytes * miss_rates.dram_share)
         * energy.dram_byte_pj.value,
         n_sms=min(model_input.grid_ctas, model_input.gpu.sm_count),
-        clock_share=find_clock_share(model_input.gpu, model_input.dominant_tensor_rate),
+        clock_share=find_clock_share(energy, model_input.dominant_tensor_rate),
     )
 
 
-def find_clock_share(gpu: Gpu, tensor: TensorRate | None) -> float:
+def find_clock_share(energy: WorkEnergy, tensor: TensorRate | None) -> float:
     """Return the part of the SMs' cycles that is left for work with matrix products, or without."""
-    share = gpu.file.clock.tensor_share
+    share = energy.tensor_clock_share
     return 1.0 if tensor is None or share is None else share.value
 
 
@@ -184,9 +187,9 @@ def find_limited_clock(
 def find_launch_clock(model_input: ModelInput, cycles: float, clock_mhz: float) -> PowerState | None:
     """Return the clock and power of a launch that takes so many cycles at a clock.
 
-    What the DRAM takes does not grow with the clock. A card that is known to give way at once is taken to run
-    one launch on its own, others to run them back to back. None where the GPU's power limit or the energy of
-    work is not known.
+    Launches whose time is the interval from one to the next are taken to follow each other for long,
+    others (`--timing kernel`, `ncu`) to run on their own. What the DRAM takes does not grow with the clock.
+    None where the GPU's power limit or the energy of work is not known.
     """
     power, energy, gpu = model_input.gpu.file.power, model_input.arch.energy, model_input.gpu
     if power is None or energy is None:
@@ -199,7 +202,7 @@ def find_launch_clock(model_input: ModelInput, cycles: float, clock_mhz: float) 
         return max(seconds * clock_mhz / at_mhz, dram_seconds)
 
     most_mhz = gpu.find_clock_mhz(tensor=None).value * work.clock_share
-    limit_w = find_power_limit_w(power, lasts=False)
+    limit_w = find_power_limit_w(power, lasts=model_input.timing is Timing.INTERVAL)
     return find_limited_clock(gpu, energy, work, most_mhz, limit_w, compute_seconds)
 
 
@@ -208,11 +211,11 @@ def estimate_launch_clock(model_input: ModelInput) -> PowerState | None:
 
     It is taken to keep its most used unit busy all the time but for a part. None as `find_launch_clock`.
     """
-    if model_input.gpu.file.power is None or model_input.arch.energy is None:
+    gpu, energy = model_input.gpu, model_input.arch.energy
+    if gpu.file.power is None or energy is None:
         return None
-    gpu = model_input.gpu
     most_mhz = gpu.find_clock_mhz(tensor=None).value
-    most_mhz *= find_clock_share(gpu, model_input.dominant_tensor_rate)
+    most_mhz *= find_clock_share(energy, model_input.dominant_tensor_rate)
     miss_rates, demand = estimate_miss_rates(model_input), model_input.demand
     ctas = math.ceil(model_input.grid_ctas / gpu.sm_count)
     bounds = compute_sm_bounds(model_input, ctas, miss_rates, demand, count_elected_warps(model_input))
@@ -224,4 +227,15 @@ def estimate_launch_clock(model_input: ModelInput) -> PowerState | None:
 
 def make_clock_figure(clock_mhz: float) -> HardwareParameter:
     """Return a clock that a power limit leaves as a parameter, with what it rests on."""
-    return HardwareParameter(value=clock_mhz, basis=Basis.ASSUMED, source="power model (docs/power.md)")
+    return HardwareParameter(value=clock_mhz, basis=Basis.ASSUMED, source=_CLOCK_SOURCE)
+
+
+def describe_power_clock(model_input: ModelInput, clock: HardwareParameter) -> tuple[str, ...]:
+    """Return a note on a clock that follows from power, none where it does not."""
+    power = model_input.gpu.file.power
+    if clock.source != _CLOCK_SOURCE or power is None:
+        return ()
+    lasts = model_input.timing is Timing.INTERVAL
+    kind = "launches that follow each other" if lasts else "a launch on its own"
+    limit_w = find_power_limit_w(power, lasts=lasts)
+    return (f"{clock.value:,.0f} MHz by the power of {kind}, limit {limit_w:,.0f} W (--clock sets another)",)

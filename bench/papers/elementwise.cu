@@ -63,6 +63,14 @@ extern "C" __global__ void vectors_silu(const __nv_bfloat16* x, __nv_bfloat16* o
     });
 }
 
+extern "C" __global__ void vectors_gelu(const __nv_bfloat16* x, __nv_bfloat16* out, int n) {
+    map_vectors(out, n, [=](int v) {
+        return apply(get(x, v), [](float value) {
+            return __nv_bfloat16(value * 0.5f * (1.0f + erff(value * 0.70710678f)));
+        });
+    });
+}
+
 extern "C" __global__ void vectors_scale(const __nv_bfloat16* x, __nv_bfloat16* out, float factor, int n) {
     map_vectors(out, n, [=](int v) {
         return apply(get(x, v), [=](float value) { return __nv_bfloat16(value * factor); });

@@ -86,13 +86,14 @@ def test_figure_16_a_memory_bound_kernel_does_not_care(model: str) -> None:
 
 
 def test_figure_15_gcom_says_the_same_for_every_tensor_rate() -> None:
-    found = {
+    """But for the clock that the power of the work allows, at which DRAM's cycles are counted."""
+    found = [
         predict_with_model(
             make_model_input(GEMM, with_settings(GEMM.gpu, (ParameterSetting(FMA, fma),))), "gcom"
         ).cycles
         for fma in (512.0, 1024.0, 2048.0)
-    }
-    assert len(found) == 1
+    ]
+    assert found == pytest.approx([found[0]] * len(found), rel=0.002)
 
 
 def test_gcom_overestimates_the_tensor_throttle() -> None:

@@ -9,6 +9,13 @@ The load/store path comes first. Where more work is queued there than it can hol
 is room; the oldest of them goes first. Behind it the L2, the DRAM and the unit for atomics take a request in
 parallel; the longest queue, less a burst that they take at once, is what a load waits for. A store waits for
 nothing, but stores that are too far ahead of the L2 hold up the path.
+
+LDGSTS go through the path twice: for their lines, in the order in which they are issued, and when their
+data are there, to write these through the banks of shared memory. What goes through the banks then (LDS,
+LDSM, STS, LDG) waits for such writes; others fill gaps. Warps hardly stall at LDGSTS: these have a deep
+queue of their own. Example: 512 bytes in rows of 128 are four lines, three cycles, and four writes, four
+cycles. LDGSTS alone take four cycles each, since one's writes go on beside another's lines; beside LDSM
+that keep the banks busy, seven.
 """
 
 from heapq import heappop, heappush
@@ -114,7 +121,6 @@ class LoadStorePath:
         "is_admitting",
         "l2",
         "last_stores",
-        "lookups_free",
         "max_ldgsts",
         "mbarriers",
         "queue_cycles",
@@ -127,7 +133,7 @@ class LoadStorePath:
     def __init__(self, parameters: SmParameters, heap: EventHeap, mbarriers: Mbarriers) -> None:
         self.heap, self.mbarriers = heap, mbarriers
         self.free = self.tags_free = self.banks_free = self.atomics_free = 0.0
-        self.lookups_free = self.copies_end = 0.0  # of LDGSTS: their lines, and their last write
+        self.copies_end = 0.0  # when the last of them is written
         self.copy_writes: list[tuple[float, float]] = []  # heap: time and cycles of what LDGSTS bring
         self.l2 = L2Share(parameters.l2_store_factor)
         self.dram = DramShare(parameters.dram_load_cycles, parameters.l2_burst_cycles)
@@ -165,18 +171,13 @@ class LoadStorePath:
                 time += late
                 at = warp.blocked_since
             step.wait_cycles[_MEMORY_PIPE] += at - warp.blocked_since
-        elif not step.is_ldgsts and (self.waiting_warps or self.free - at > self.queue_cycles):
+        elif not step.uses_ldgsts and (self.waiting_warps or self.free - at > self.queue_cycles):
             self._keep_warp(warp, at)
             return None
-        free = self.free
-        if self.copy_writes and not step.is_ldgsts:
-            free = max(free, self._write_copies(at))
-        begin = free if free > at else at
-        self.free = done = begin + step.load_store_cycles
-        if not step.is_ldgsts:
-            self.banks_free = done
+        begin = self._take_path(step, at)
+        done = self.free
         if step.tag_cycles:
-            done = self._look_up_copy(step, begin) if step.is_ldgsts else self._serve_tags(step, begin)
+            done = self._serve_tags(step, begin)
         if is_admitted and self.waiting_warps:
             room = self.free - self.queue_cycles
             heappush(self.heap, (room if room > at else at, -1, None))
@@ -185,22 +186,26 @@ class LoadStorePath:
             done = self._serve_beyond_l1(step, begin, done)
         if step.uses_ldgsts:
             done = self._find_ldgsts_end(warp, step, begin, done)
-        if step.write_cycles:
-            done = max(done, self.copies_end)
-            heappush(self.copy_writes, (done, step.write_cycles))
-            done = self.copies_end = done + step.write_cycles
+            begin = at  # it leaves its registers with its place in the queue
         if step.kind == _COPY_KIND:
             self.mbarriers.arrive(warp, step, done)
         if step.uses_scoreboards:
-            # an LDGSTS leaves its registers with its place in the queue
-            released = (at if step.is_ldgsts else begin) + self.read_release_cycles
-            warp.write_scoreboards(step, done, released)
+            warp.write_scoreboards(step, done, begin + self.read_release_cycles)
         return time
 
-    def _look_up_copy(self, step: SimulatedStep, begin: float) -> float:
-        """Return when the lines of an LDGSTS have been looked up: it leaves the path, and queues by itself."""
-        self.lookups_free = max(self.lookups_free, begin) + step.tag_cycles
-        return self.lookups_free
+    def _take_path(self, step: SimulatedStep, at: float) -> float:
+        """Give a request its turn on the path, and return when that begins.
+
+        What goes through the banks waits for what LDGSTS have brought until then; an LDGSTS does not.
+        """
+        begin = self.free if self.free > at else at
+        if step.is_ldgsts:
+            self.free = begin + step.load_store_cycles
+            return begin
+        if self.copy_writes:
+            begin = max(begin, self._write_copies(at))
+        self.free = self.banks_free = begin + step.load_store_cycles
+        return begin
 
     def _write_copies(self, at: float) -> float:
         """Write what LDGSTS have brought by now, and return when the banks are free again."""
@@ -283,6 +288,10 @@ class LoadStorePath:
     def _find_ldgsts_end(self, warp: SimulatedWarp, step: SimulatedStep, begin: float, done: float) -> float:
         """Return when an LDGSTS is done, or for an LDGDEPBAR, when all of its warp before it are."""
         if step.is_ldgsts:
+            if step.write_cycles:
+                done = max(done, self.copies_end)
+                heappush(self.copy_writes, (done, step.write_cycles))
+                done = self.copies_end = done + step.write_cycles
             if done > warp.last_ldgsts_end:
                 warp.last_ldgsts_end = done
             if self.max_ldgsts:

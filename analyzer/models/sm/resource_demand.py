@@ -45,6 +45,7 @@ from analyzer.models.miss_rates import (
     scale_dram_cycles_to_clock,
 )
 from analyzer.models.sm.dram_traffic import compute_piece_factors, compute_turnaround_factors
+from analyzer.models.sm.l2_requests import compute_request_cycles
 from analyzer.models.sm.register_ports import count_port_cycles
 from analyzer.models.sm.spill_reuse import SpillAccesses, measure_spill_reuse
 from analyzer.models.sm.store_traffic import compute_store_dram_shares
@@ -134,6 +135,9 @@ def measure_resource_demand(
     l2_cycles = moved * l2_share / l2
     by_lines *= np.where(is_store, _compute_l2_store_line_cycles(model_input), 0.0)
     l2_cycles = np.maximum(l2_cycles, by_lines)
+    lines = _count_lines(model_input, model_input.access_bytes.global_bytes / SECTOR_BYTES)
+    requests = compute_request_cycles(model_input, lines * l2_share * mean_load_share, clock_mhz, sms)
+    l2_cycles = np.maximum(l2_cycles, requests)
     l2_cycles[copies] = np.maximum(l2_cycles, moved * dram_share / slowest)[copies]
     l2_cycles = np.maximum(l2_cycles, _compute_copy_engine_cycles(model_input) * mean_load_share)
     dram_bytes = moved * dram_share
@@ -144,7 +148,7 @@ def measure_resource_demand(
         commit_cycles=_compute_commit_cycles(model_input),
         async_mma_cycles=_compute_async_mma_cycles(model_input),
         load_store_cycles=load_store,
-        tag_cycles=np.where(_mask_ldgsts(model_input), _count_lookup_cycles(model_input), tags),
+        tag_cycles=np.where(_mask_ldgsts(model_input), 0.0, tags),
         write_cycles=_count_ldgsts_write_cycles(model_input),
         l2_cycles=l2_cycles,
         dram_cycles=dram_bytes / dram,
@@ -182,6 +186,13 @@ def _compute_l2_bytes_per_cycle(model_input: ModelInput, clock_mhz: float, busy_
     whole = compute_noc_bytes_per_cycle(model_input, clock_mhz)
     port = model_input.arch.memory.l2_port_bytes_per_cycle.value
     return max(whole / model_input.gpu.sm_count, min(port, whole / busy_sms))
+
+
+def find_min_l2_share(model_input: ModelInput, clock_mhz: float) -> float:
+    """Return the least share of its part of the L2's rate that a busy SM needs: its port takes no more."""
+    whole = compute_noc_bytes_per_cycle(model_input, clock_mhz)
+    port = model_input.arch.memory.l2_port_bytes_per_cycle.value
+    return min(1.0, whole / model_input.gpu.sm_count / port)
 
 
 def _compute_l2_store_line_cycles(model_input: ModelInput) -> float:
@@ -228,6 +239,9 @@ def _classify_rows(model_input: ModelInput) -> NDArray[np.int8]:
                 act = StepKind.BULK_COPY_OUT
         of_opcode[number] = act
     acts = of_opcode[kernel.opcode_ids]
+    for row in np.flatnonzero(acts).tolist():
+        if kernel.decode_form(row).is_never_executed:
+            acts[row] = StepKind.NONE
     for row, use in _find_mbarrier_uses(model_input).items():
         acts[row] = _STEP_KIND_BY_SEMANTICS[use.semantics]
     return acts
@@ -303,18 +317,18 @@ def _compute_extra_load_store_cycles(
     )
     passes, share = _count_load_passes(model_input)
     by_passes = np.where(passes > 0, _compute_pass_cycles(base, passes, phases, more) * share, by_bytes)
-    # An LDGSTS holds the path while its lines are looked up, and again when its data are there, see
-    # `LoadStorePath`.
-    by_tags = np.maximum(2.0 - base, 0.0)
-    extra = np.where(_mask_ldgsts(model_input), by_tags, shared + np.maximum(by_lines, by_passes))
+    # An LDGSTS holds the path for its lines, and again when its data are there, see `LoadStorePath`.
+    by_copied_lines = np.maximum(_count_copied_line_cycles(model_input) - base, 0.0)
+    extra = np.where(_mask_ldgsts(model_input), by_copied_lines, shared + np.maximum(by_lines, by_passes))
     extra[_list_copy_engine_rows(model_input)] = 0.0
     return extra
 
 
-def _count_lookup_cycles(model_input: ModelInput) -> FloatArray:
-    """Count the cycles in which the lines of a request to global memory are looked up one by one, [n]."""
+def _count_copied_line_cycles(model_input: ModelInput) -> FloatArray:
+    """Count the cycles of the load/store path that the lines of an LDGSTS take, [n]."""
+    each = model_input.arch.memory.copy_line_path_cycles
     sectors = model_input.access_bytes.global_bytes / SECTOR_BYTES
-    return _count_lines(model_input, sectors) * model_input.arch.memory.line_pass_cycles.value
+    return _count_lines(model_input, sectors) * (0.0 if each is None else each.value)
 
 
 def _count_ldgsts_write_cycles(model_input: ModelInput) -> FloatArray:

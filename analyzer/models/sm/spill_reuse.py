@@ -16,6 +16,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.demand.l1_policies import L1Policy, find_l1_policy
+from analyzer.hardware.occupancy import compute_allocated_shared_bytes
 from analyzer.ir.arrays import FloatArray
 from analyzer.ir.opcode import Opcode, OpKind, accesses_local_memory
 from analyzer.ir.operand import Address, Register
@@ -59,6 +60,12 @@ def measure_spill_reuse(model_input: ModelInput) -> SpillAccesses:
         in_l1, in_l2 = _compute_cache_capacities(model_input, n_slots, again)
         l2_share = _compute_miss_rate(touches, n, in_l1, keeps_last_used=False)
         dram_share = np.minimum(l2_share, _compute_miss_rate(touches, n, in_l2, keeps_last_used=True))
+        if model_input.arch.memory.local_store_l2_share is not None:
+            stores = (
+                rows
+                & model_input.kernel.form_table.make_opcode_mask(_is_store)[model_input.kernel.opcode_ids]
+            )
+            l2_share[stores] = model_input.arch.memory.local_store_l2_share.value
     base = compute_memory_latency_cycles(model_input, ALL_IN_L1)
     of_l2 = compute_memory_latency_cycles(model_input, MissRates(1.0, 0.0)) - base
     of_dram = compute_memory_latency_cycles(model_input, MissRates(1.0, 1.0)) - base - of_l2
@@ -74,14 +81,20 @@ def _compute_cache_capacities(
     """
     memory, ctas = model_input.arch.memory, model_input.occupancy.ctas_per_sm
     frame = n_slots * _WORD_BYTES * model_input.block_threads
-    used = ctas * (model_input.kernel.resources.shared_bytes or 0)
-    l1 = max(0.0, memory.l1_shared_bytes_per_sm.value - used)
+    arch = model_input.arch
+    shared_bytes = ctas * compute_allocated_shared_bytes(arch.limits, model_input.shared_bytes_per_cta)
+    carveout_bytes = arch.shared_carveouts.find_carveout_bytes(shared_bytes)
+    l1 = max(0.0, memory.l1_shared_bytes_per_sm.value - carveout_bytes)
     l1 *= frame / (frame + _count_global_bytes_per_cta(model_input, in_l1=True) / again)
     l2 = model_input.gpu.file.l2.size_bytes.value / model_input.gpu.sm_count
     l2 *= frame / (frame + _count_global_bytes_per_cta(model_input) / again)
     of_all = _WORD_BYTES * model_input.block_threads * ctas
     kept = (memory.spill_lost_from.value, memory.spill_lost_by.value)
     return _CacheCapacity(l1 / of_all, *kept), _CacheCapacity(l2 / of_all, *kept)
+
+
+def _is_store(opcode: Opcode) -> bool:
+    return opcode.kind is OpKind.STORE
 
 
 def _mask_local_rows(model_input: ModelInput) -> NDArray[np.bool_]:

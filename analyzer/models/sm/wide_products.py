@@ -1,13 +1,13 @@
 """Find what waits for IMAD.WIDE while the tensor core works for a warpgroup.
 
-IMAD.WIDE reads and writes register pairs. While products of a warpgroup run, the tensor core reads and writes a
-register of its sums in every cycle, and goes first; an IMAD.WIDE beside it has its result many times later than
-its stall count says. The hardware holds the first instruction that uses the result, or overwrites one of the
-sources, at dispatch. Stall samples of an H100 show this (traces/h100, docs/h100.md): of two products that copy
-the same bytes by LDGSTS, only the one that forms addresses by IMAD.WIDE stands there.
+IMAD.WIDE reads and writes register pairs. While products of a warpgroup run, the tensor core reads and writes
+a register of its sums in every cycle, and goes first; an IMAD.WIDE beside it has its result many times later
+than its stall count says. The hardware holds the first instruction that uses or overwrites the result at
+dispatch. Stall samples of an H100 show this (traces/h100, docs/h100.md): of two products that copy the same
+bytes by LDGSTS, only the one that forms addresses by IMAD.WIDE stands there.
 
-The invariant: each instruction is held for the last IMAD.WIDE before it, in its block, on each register that it
-touches.
+The invariant: each instruction is held for the last IMAD.WIDE before it, in its block, on each register that
+it touches.
 
 Example: `HGMMA; IMAD.WIDE R2; IMAD.WIDE R4; LDGSTS [R2]; LDGSTS [R4]`: the first copy waits for the whole
 latency, the second one hardly any more, since both multiplications run at the same time.
@@ -50,7 +50,6 @@ def find_wide_hazards(model_input: ModelInput) -> WideHazards:
                 waits[row] = tuple(sorted(found))
                 pending = {register: product for register, product in pending.items() if product not in found}
             if is_wide[row]:
-                # its sources are read late as well, but reading them again is no hazard
                 pending |= dict.fromkeys(form.defs, row)
     held = frozenset(product for products in waits.values() for product in products)
     return WideHazards(latency.value, held, waits)

@@ -1,5 +1,6 @@
 // Micro-benchmarks for warplens issue 48, part t1: a ladder of mma.sync products by how tiles are staged;
-// LDGSTS by row length; L2 rate by busy SMs; local memory beside shared memory. JSON lines to stdout.
+// LDGSTS by row length; L2 rate by busy SMs; local memory beside shared memory; STS beside HMMA. JSON lines.
+// nvcc -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a -o staging staging.cu && ./staging > staging.jsonl
 #include <cuda_fp16.h>
 #include <cstdio>
 #include <cstdint>
@@ -207,61 +208,6 @@ __global__ void mixture(int rounds, Span* spans, float* sink) {
 }
 
 
-// ROUNDS of: four products of the tensor core (KIND 0: none, 1: wgmma 64xNx16, 2: mma.sync), then COUNT operations of one
-// sort, in a chain or not; what the operations take while products run.
-enum Sort { WIDE = 0, MAD = 1, ADD = 2, FMA = 3, ADD64 = 4, HALF2 = 5 };
-template <int KIND, int N, int SORT, int COUNT, bool CHAIN>
-__global__ void beside(int rounds, unsigned factor, Span* spans, unsigned* sink) {
-    __shared__ __align__(1024) uint4 memory[2560];
-    const int t = threadIdx.x;
-    for (int i = t; i < 2560; i += blockDim.x) memory[i] = {0, 0, 0, 0};
-    __syncthreads();
-    const uint64_t base = (shared_address(memory) & 0x3FFFF) >> 4;
-    const uint64_t da = base | (8ull << 16) | (16ull << 32), db = (base + 128) | (8ull << 16) | (16ull << 32);
-    float acc[N / 2] = {};
-    float mm[16][4] = {};
-    unsigned f[4] = {factor, factor, factor, factor};
-    uint64_t w[4] = {(uint64_t)t, (uint64_t)t + 1, (uint64_t)t + 2, (uint64_t)t + 3};
-    unsigned x[4] = {(unsigned)t, (unsigned)t + 1, (unsigned)t + 2, (unsigned)t + 3};
-    float y[4] = {1.f * t, 2.f * t, 3.f * t, 4.f * t};
-    asm volatile("fence.proxy.async;" ::: "memory");
-    const long long start = clock64();
-    for (int r = 0; r < rounds; ++r) {
-        if (KIND == 1) {
-            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                if constexpr (N == 64)
-                asm volatile("{ .reg .pred p; setp.ne.b32 p, 1, 0;\n"
-                    "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, %32, %33, p, 1, 1, 0, 0;}"
-                    : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3]), "+f"(acc[4]), "+f"(acc[5]), "+f"(acc[6]), "+f"(acc[7]), "+f"(acc[8]), "+f"(acc[9]), "+f"(acc[10]), "+f"(acc[11]), "+f"(acc[12]), "+f"(acc[13]), "+f"(acc[14]), "+f"(acc[15]),
-                      "+f"(acc[16]), "+f"(acc[17]), "+f"(acc[18]), "+f"(acc[19]), "+f"(acc[20]), "+f"(acc[21]), "+f"(acc[22]), "+f"(acc[23]), "+f"(acc[24]), "+f"(acc[25]), "+f"(acc[26]), "+f"(acc[27]), "+f"(acc[28]), "+f"(acc[29]), "+f"(acc[30]), "+f"(acc[31])
-                    : "l"(da), "l"(db));
-            }
-            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-        } else if (KIND == 2) {
-#pragma unroll
-            for (int i = 0; i < 16; ++i) mma(mm[i], f, f);
-        }
-#pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
-            const int j = CHAIN ? 0 : i % 4;
-            if (SORT == WIDE) asm volatile("mad.wide.u32 %0, %1, %2, %0;" : "+l"(w[j]) : "r"(CHAIN ? (unsigned)w[0] : factor), "r"(factor));
-            if (SORT == MAD) asm volatile("mad.lo.u32 %0, %0, %1, %0;" : "+r"(x[j]) : "r"(factor));
-            if (SORT == ADD) asm volatile("shf.l.wrap.b32 %0, %0, %0, %1;" : "+r"(x[j]) : "r"(factor));
-            if (SORT == FMA) asm volatile("fma.rn.f32 %0, %0, %0, %0;" : "+f"(y[j]));
-            if (SORT == ADD64) asm volatile("add.u64 %0, %0, %1;" : "+l"(w[j]) : "l"((uint64_t)factor));
-            if (SORT == HALF2) asm volatile("fma.rn.f16x2 %0, %0, %0, %0;" : "+r"(x[j]));
-        }
-        if (KIND == 1) asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-    }
-    float sum = 0; for (int i = 0; i < N / 2; ++i) sum += acc[i];
-    for (int i = 0; i < 16; ++i) sum += mm[i][0] + mm[i][1] + mm[i][2] + mm[i][3];
-    if (sum == 1.234f || w[0] + w[1] + w[2] + w[3] + x[0] + x[1] + x[2] + x[3] == 12345 || y[0] + y[1] + y[2] + y[3] == 1.234f) *sink = 1;
-    __syncthreads();
-    record(spans, start);
-}
-
 static Span* d_spans; static int* d_sink; static char* d_data;
 static cudaEvent_t e0, e1;
 
@@ -324,25 +270,10 @@ template <int LOADS, int PRODUCTS, bool STORES> void mix() {
     }
 }
 
-template <int KIND, int SORT, int COUNT, bool CHAIN> void measure_beside() {
-    static const char* kinds[] = {"none", "wgmma", "mma"}; static const char* sorts[] = {"wide", "mad", "shf", "ffma", "add64", "hfma2"};
-    for (int warps : {4, 8, 16}) {
-        char name[100]; snprintf(name, sizeof name, "beside/%s/%s%d_%s/w%d", kinds[KIND], sorts[SORT], COUNT, CHAIN ? "chain" : "apart", warps);
-        measure(name, 132, 3, [&] { beside<KIND, 64, SORT, COUNT, CHAIN><<<132, warps * 32>>>(200, 3, d_spans, (unsigned*)d_sink); });
-    }
-}
-template <int SORT> void beside_all() {
-    measure_beside<0, SORT, 8, true>(); measure_beside<1, SORT, 2, true>(); measure_beside<1, SORT, 4, true>(); measure_beside<1, SORT, 8, true>(); measure_beside<1, SORT, 16, true>();
-    measure_beside<1, SORT, 8, false>(); measure_beside<1, SORT, 16, false>(); measure_beside<0, SORT, 16, false>();
-    measure_beside<2, SORT, 8, true>(); measure_beside<2, SORT, 16, true>(); measure_beside<2, SORT, 16, false>();
-}
-
 int main() {
     CHECK(cudaMalloc(&d_spans, sizeof(Span) << 16)); CHECK(cudaMalloc(&d_sink, 256)); CHECK(cudaMalloc(&d_data, 256 << 20));
     CHECK(cudaMemset(d_data, 0x2c, 256 << 20));  // halves near 0.065
     cudaEventCreate(&e0); cudaEventCreate(&e1);
-    measure_beside<1, WIDE, 0, true>(); measure_beside<2, WIDE, 0, true>();
-    beside_all<WIDE>(); beside_all<MAD>(); beside_all<ADD>(); beside_all<FMA>(); beside_all<ADD64>(); beside_all<HALF2>();
     // by loader, 128 x 128 x 32, 8 warps
     ladder<128, 128, 32, 2, 4, REG, 1, 0>(); ladder<128, 128, 32, 2, 4, REG_PREFETCH, 1, 0>(); ladder<128, 128, 32, 2, 4, REG_DOUBLE, 1, 0>();
     ladder<128, 128, 32, 2, 4, CP_ASYNC, 1, 0>(); ladder<128, 128, 32, 2, 4, CP_ASYNC, 2, 0>(); ladder<128, 128, 32, 2, 4, CP_ASYNC, 3, 0>(); ladder<128, 128, 32, 2, 4, CP_ASYNC, 4, 0>();
