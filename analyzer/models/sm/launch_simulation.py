@@ -220,7 +220,7 @@ def _time_instructions(
     latency = latency + resource_demand.spill_cycles
     for row in np.flatnonzero(resource_demand.step_kind == StepKind.BULK_COPY_IN).tolist():
         latency[row] += compute_memory_latency_cycles(
-            model_input, MissRates(1.0, resource_demand.copied_dram_share)
+            model_input, MissRates(1.0, resource_demand.copied_miss_share)
         )
     return InstructionTiming(
         model_input.kernel,
