@@ -1,7 +1,8 @@
 """Measure the accuracy of the models on measured kernels, and write docs/accuracy.md.
 
     python bench/accuracy.py kernels     # docs/accuracy.md
-    python bench/accuracy.py residuals   # hwdb/residuals.toml
+
+Intervals come from bench/left_suite.py.
 
 The kernels are built, and their table is written, by `python bench/kernels/build.py`.
 """
@@ -11,7 +12,7 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -39,16 +40,6 @@ from analyzer.text.errors import WarplensError, format_diagnostic
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "bench" / "kernels" / "built" / "cases.csv"
 PAGE = ROOT / "docs" / "accuracy.md"
-RESIDUALS = ROOT / "hwdb" / "residuals.toml"
-_MIN_GROUP_ROWS = 20
-# Unseen: with 1.1, intervals hold 85 % of a quarter of the rows of bench/left_out.py (64 % with 1, 96 %
-# with 1.2) and twelve of fourteen kernels of bench/volta.py; no constant was fitted on either. They hold
-# 77 % (51 % with 1) of the products of bench/gemm.py whose stall stacks are unlike any measured one.
-# Unexecuted: assumed; guessed trip counts may be further off.
-_UNSEEN_INTERVAL_FACTOR, _UNEXECUTED_INTERVAL_FACTOR = 1.1, 2.5
-# Distances between stall stacks. Rows of one suite are mostly less than the second one apart from each
-# other, rows of different suites more.
-_SAME_KIND_DISTANCE, _UNSEEN_KIND_DISTANCE = 0.05, 0.1
 _NUMBER_CELL = re.compile(r"|[\d.,]+%?( to [\d.,]+%?)?")
 _HEAD = """# How right the models are on measured kernels
 
@@ -384,67 +375,6 @@ def kernels(arguments: argparse.Namespace) -> None:
     print(f"{arguments.output}: {report.models[0]}, {summary}")
 
 
-def residuals(arguments: argparse.Namespace) -> None:
-    """Write hwdb/residuals.toml: quantiles of the default model's errors, by bound.
-
-    They come from every second row of the judging half. The other rows stay unseen: they show whether
-    the intervals cover the share of measured times that they promise.
-    """
-    report = _validate(arguments)
-    ratios: dict[str, list[float]] = {}
-    stacks: list[Mapping[str, float]] = []
-    for case in report.cases:
-        if crc32(case.case.encode()) % 2 or not case.counted:
-            continue
-        for found in case.predictions:
-            if found.model == report.models[0]:
-                ratios.setdefault(found.bound, []).append(case.time_us / found.time_us)
-                stacks.append(found.cpi_shares)
-    every = [ratio for of_bound in ratios.values() for ratio in of_bound]
-    evidence = f"{len(every)} rows of the judging half of bench/kernels/split.csv that are not judged on"
-    gpus = ", ".join(f'"{gpu}"' for gpu in sorted({case.gpu for case in report.cases}))
-    lines = [
-        'schema = "warplens/residuals/1"',
-        f'evidence = "{evidence}"',
-        f"gpus = [{gpus}]",
-        f"untaught_factor = {_UNSEEN_INTERVAL_FACTOR}",
-        f"unexecuted_factor = {_UNEXECUTED_INTERVAL_FACTOR}",
-        "",
-    ]
-    for bound, found_ratios in sorted(ratios.items()):
-        if len(found_ratios) >= _MIN_GROUP_ROWS:
-            lines += _format_quantiles(f'[bounds."{bound}"]', found_ratios)
-    lines += _format_quantiles("[other]", every)
-    lines += _format_stack_kinds(stacks)
-    RESIDUALS.write_text("\n".join(lines), encoding="utf-8")
-    print(f"{RESIDUALS}: {len(every)} rows")
-
-
-def _format_quantiles(head: str, ratios: Sequence[float]) -> list[str]:
-    low, high = np.quantile(ratios, (0.1, 0.9)).tolist()
-    return [head, f"low = {low:.3f}", f"high = {high:.3f}", f"rows = {len(ratios)}", ""]
-
-
-def _format_stack_kinds(stacks: Sequence[Mapping[str, float]]) -> Iterator[str]:
-    """Yield representative stall stacks: each stack is within `_SAME_KIND_DISTANCE` of one of them.
-
-    Greedy cover: the next one is the stack that most of the uncovered stacks are close to.
-    """
-    stalls = sorted({stall for stack in stacks for stall in stack})
-    shares = np.array([[stack.get(stall, 0.0) for stall in stalls] for stack in stacks])
-    is_close = np.abs(shares[:, None] - shares).sum(axis=2) / 2.0 <= _SAME_KIND_DISTANCE
-    is_uncovered = np.ones(len(shares), dtype=bool)
-    yield "[kinds]"
-    yield f"unlike_distance = {_UNSEEN_KIND_DISTANCE}"
-    yield f"stalls = {json.dumps(stalls)}"
-    yield "hundredths = ["
-    while is_uncovered.any():
-        kind = int(is_close[:, is_uncovered].sum(axis=1).argmax())
-        is_uncovered &= ~is_close[kind]
-        yield f"  {[round(100.0 * share) for share in shares[kind].tolist()]},"
-    yield "]\n"
-
-
 def _validate(arguments: argparse.Namespace) -> ValidationReport:
     split = None if arguments.split == "all" else arguments.split
     return analyzer.validate(
@@ -488,7 +418,6 @@ def main() -> int:
     commands = parser.add_subparsers(required=True)
     for name, run_it, text in (
         ("kernels", kernels, "compiled kernels with measured times: docs/accuracy.md"),
-        ("residuals", residuals, "the default model's errors by class: hwdb/residuals.toml"),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument("--table", type=Path, default=TABLE, help="CSV as `warplens validate` reads it")

@@ -14,7 +14,7 @@ from pathlib import Path
 from kernels.compiling import BUILT, CompileUnit, find_dump_path
 from kernels.recipes import TableError
 from markdown import render_table
-from predictions import compile_missing, predict_rows
+from predictions import compile_rows, predict_rows
 
 from analyzer.report.validation_schema import CaseEntry
 
@@ -82,10 +82,9 @@ def _make_columns(step: LadderStep) -> dict[str, object]:
     }
 
 
-def make_table(jobs: int) -> list[dict[str, object]]:
-    """Compile the steps, and return their rows of a table of `warplens validate`."""
-    compile_missing([step.unit for step in STEPS], jobs)
-    return list(map(_make_columns, STEPS))
+def list_rows() -> list[dict[str, object]]:
+    """Return the steps as rows of a table of `warplens validate`, each with its `unit` to compile."""
+    return [{**_make_columns(step), "unit": step.unit} for step in STEPS]
 
 
 def render_page(answers: dict[str, CaseEntry]) -> str:
@@ -103,7 +102,7 @@ def main() -> None:
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
-    text = render_page(predict_rows(BUILT / "attention.csv", make_table(_JOBS), _JOBS))
+    text = render_page(predict_rows(BUILT / "attention.csv", compile_rows(list_rows(), _JOBS), _JOBS))
     PAGE.write_text(text, encoding="utf-8")
     print(text)
 

@@ -4,6 +4,7 @@
 
 The kernels of bench/blackwell are compiled by nvcc 13 for selected rows of the measured tables of
 SemiAnalysisAI/microbench-blackwell @9a068d85; a time is the table's cycles at the clock of the measurement.
+Whole products stand beside what Nsight Compute said of kernels with the same tiles (NVIDIA/tilus @0e3eace).
 """
 
 import argparse
@@ -17,7 +18,7 @@ import numpy as np
 from kernels.compiling import BUILT, CompileUnit, find_dump_path
 from kernels.recipes import TableError
 from markdown import render_table
-from predictions import compile_missing, predict_rows
+from predictions import compile_rows, predict_rows
 
 from analyzer.ir.arrays import FloatArray
 from analyzer.report.validation_schema import CaseEntry
@@ -40,6 +41,16 @@ _KINDS = {
     "E4M3": ("f8f6f4", "(1 << 4)"),
     "S8": ("i8", "(2 << 4 | 1 << 7 | 1 << 10)"),
 }
+# Whole products of this size in FP16: tiles and roles as in versions 3 to 6 of tilus' blackwell_matmul, whose
+# benchmark.py has their duration and SM clock by Nsight Compute.
+_PRODUCT_SIZE = 8192
+_PRODUCTS = (  # name, defines beside STEP and TILE_N, CTAs of a tile and grid (0: one tile each), us, MHz
+    ("one SM, warps with parts", {"STEP": 4, "STAGES": 4}, 1, 0, 813.76, 1410),
+    ("one SM, tiles in bands", {"STEP": 4, "STAGES": 4, "BAND": 8}, 1, 0, 776.29, 1400),
+    ("one SM, persistent", {"STEP": 6, "STAGES": 4, "PAIRED": 0, "BAND": 8}, 1, _N_SMS, 729.95, 1320),
+    ("two SMs, persistent", {"STEP": 6, "STAGES": 5, "BAND": 8}, 2, _N_SMS, 682.85, 1380),
+)
+_PRODUCT_TILE_M, _PRODUCT_TILE_N, _PRODUCT_TILE_K = 128, 256, 64  # M: of a CTA
 _HEAD = """# A B200's tensor core, copy engine and LDGSTS
 
 Made by `python bench/blackwell.py`: kernels of bench/blackwell, written anew and compiled for sm_100a,
@@ -51,6 +62,16 @@ together, not how well it would do on rows never seen.
 _TAIL = """
 The main loop is told twice: as it stands, and each tile with 3 stages and more against itself with 2.
 Its table names no clock: at 1,280 MHz its largest tiles keep the tensor core busy.
+
+Whole products are 8192 x 8192 x 8192 in FP16, tiles of 128 x 256 of one SM and of 256 x 256 of two, beside
+kernels with the same tiles of NVIDIA/tilus (examples/blackwell_matmul @0e3eace), each at the SM clock that
+Nsight Compute read with its time: 1,320 to 1,410 MHz, as the power limit leaves it. They give the L2's rate
+in hwdb/gpu/b200.toml. Ours store from registers, theirs by TMA from version 4 on.
+
+Nothing was fitted to this: Modular's pairs that multiply one tile each reach 1,429 TFLOPS, 1,493 where their
+stores are double-buffered, and 1,772 where they stay and store one tile while they multiply the next
+(modular.com, Matrix Multiplication on Blackwell, parts 3 and 4): 1.24 and 1.19 times. Ours differ by 1.2 at
+4096.
 
 What is missing: main loops with four buffers whose operands come from DRAM are 4 to 9 % slow. F4, MXF8 and
 MXF4 products are not compiled.
@@ -183,6 +204,26 @@ def make_main_loop_rows() -> Iterator[MicrobenchmarkRow]:
         )
 
 
+def make_product_rows() -> Iterator[MicrobenchmarkRow]:
+    """Yield rows of whole products whose clock was measured with their time."""
+    size = _PRODUCT_SIZE
+    for name, defines, ctas, persistent, time_us, clock_mhz in _PRODUCTS:
+        rows = _PRODUCT_TILE_M + _PRODUCT_TILE_N // ctas  # of a buffer
+        yield MicrobenchmarkRow(
+            case=f"product-{name.replace(',', '').replace(' ', '-')}",
+            group="whole products",
+            source="products",
+            defines={**defines, "TILE_N": _PRODUCT_TILE_N},
+            grid=persistent or size // _PRODUCT_TILE_M * (size // _PRODUCT_TILE_N),
+            block=192,
+            cluster=ctas,
+            shared_bytes=defines["STAGES"] * rows * _PRODUCT_TILE_K * 2,
+            arguments=f'["tensormap", "tensormap", "ptr", {size}, {size}, {size}]',
+            cycles=time_us * clock_mhz,
+            clock_mhz=clock_mhz,
+        )
+
+
 def _read_table(name: str) -> Iterator[dict[str, str]]:
     with (DATA / name).open(encoding="utf-8", newline="") as lines:
         yield from csv.DictReader(lines)
@@ -213,14 +254,14 @@ def _make_columns(row: MicrobenchmarkRow) -> dict[str, object]:
 def list_rows() -> list[MicrobenchmarkRow]:
     """Return all rows, the longest compilations last."""
     rows = [*make_mma_rows(), *make_ldgsts_rows(), *make_tma_rows(), *make_main_loop_rows()]
+    rows += make_product_rows()
     rows.sort(key=lambda row: (row.source != "umma", int(row.defines.get("DEPTH", 0))))  # type: ignore[call-overload]
     return rows
 
 
-def make_table(rows: Sequence[MicrobenchmarkRow], jobs: int) -> list[dict[str, object]]:
-    """Compile what rows need, and return them as a table of `warplens validate`."""
-    compile_missing([row.unit for row in rows], jobs)
-    return list(map(_make_columns, rows))
+def make_columns(row: MicrobenchmarkRow) -> dict[str, object]:
+    """Return a row of a table of `warplens validate` with its `unit` to compile."""
+    return {**_make_columns(row), "unit": row.unit}
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +333,7 @@ def main() -> int:
         print(f"{DATA} is absent: nothing to compare with", file=sys.stderr)
         return 1
     rows = list_rows()
-    answers = predict_rows(BUILT / "blackwell.csv", make_table(rows, jobs), jobs)
+    answers = predict_rows(BUILT / "blackwell.csv", compile_rows(list(map(make_columns, rows)), jobs), jobs)
     text = render_page([*compute_scores(rows, answers), compute_stage_score(rows, answers)])
     PAGE.write_text(text, encoding="utf-8")
     print(text)

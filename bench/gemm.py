@@ -17,7 +17,7 @@ from kernels.compiling import BUILT, CompileUnit, find_dump_path
 from kernels.recipes import ROOT, TableError
 from kernels.sweeps import SWEEPS, read_sweep, sample_configurations
 from markdown import render_table
-from predictions import compile_missing, write_table
+from predictions import compile_rows, write_table
 
 import analyzer
 from analyzer.evaluation.error_metrics import CaseTimes, evaluate_choice
@@ -143,11 +143,13 @@ def _make_columns(device: Device, one: MeasuredConfiguration) -> dict[str, objec
     }
 
 
-def make_table(jobs: int) -> list[dict[str, object]]:
-    """Compile the configurations, and return their rows of a table of `warplens validate`."""
-    rows = [(device, one) for device in DEVICES for one in select_configurations(device)]
-    compile_missing([one.make_unit(device.arch) for device, one in rows], jobs)
-    return [_make_columns(device, one) for device, one in rows]
+def list_rows() -> list[dict[str, object]]:
+    """Return the configurations as rows of a table for `validate`, each with its `unit` to compile."""
+    return [
+        {**_make_columns(device, one), "unit": one.make_unit(device.arch)}
+        for device in DEVICES
+        for one in select_configurations(device)
+    ]
 
 
 def render_page(report: ValidationReport) -> str:
@@ -189,7 +191,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     jobs = parser.parse_args().jobs
     path = BUILT / "gemm.csv"
-    write_table(path, make_table(jobs))
+    write_table(path, compile_rows(list_rows(), jobs))
     text = render_page(analyzer.validate(path, models=MODELS, jobs=jobs))
     PAGE.write_text(text, encoding="utf-8")
     print(text)

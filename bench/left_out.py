@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ _HEAD = """# On an architecture that taught nothing
 Made by `python bench/left_out.py`. Each architecture in turn: the figures that measured kernels of its own
 GPUs taught are replaced by those of the nearest other one, and the judging half's rows of its GPUs are
 predicted by `sm`. Datasheets, microbenchmarks, the clock and the shortest time between launches stay.
-`inside`: rows whose measured time lies in the interval of a GPU that taught nothing.
+`inside`: rows whose measured time lies in the 80 % interval.
 """
 
 Table = dict[str, Any]
@@ -150,7 +150,7 @@ def _find_donors(
 ) -> Iterator[tuple[str, Table]]:
     """Yield other architectures, nearest first, and their figure, if it was not calibrated on this one."""
     for other in sorted(
-        (one for one in GPUS if one != arch), key=lambda one: _measure_arch_distance(one, arch)
+        (one for one in GPUS if one != arch), key=lambda one: measure_arch_distance(one, arch)
     ):
         place = files.find(other, section, key)
         if place is not None and place[0] != file and _find_named_archs(place[1]) != {arch}:
@@ -163,7 +163,7 @@ def _find_named_archs(figure: Table) -> set[str]:
     return {arch for arch, gpus in GPUS.items() if any(gpu in note for gpu in gpus)}
 
 
-def _measure_arch_distance(one: str, other: str) -> tuple[bool, int]:
+def measure_arch_distance(one: str, other: str) -> tuple[bool, int]:
     """Return a sort key: whether the families (data centre, graphics) differ, then the version gap."""
     left, right = int(one[3:]), int(other[3:])
     return _is_data_center(left) != _is_data_center(right), abs(left - right)
@@ -215,15 +215,6 @@ def _replace_value(text: str, change: ParameterReplacement) -> str:
     return text[:start] + pattern.sub(rf"\g<1>{change.new:g}", text[start:], count=1)
 
 
-def _remove_residual_gpus(folder: Path, gpus: Iterable[str]) -> None:
-    """Remove GPUs from hwdb/residuals.toml, so that their intervals are those of unseen GPUs."""
-    path = folder / "hwdb" / "residuals.toml"
-    text = path.read_text(encoding="utf-8")
-    for gpu in gpus:
-        text = re.sub(rf'"{re.escape(gpu)}"(, )?', "", text)
-    path.write_text(text, encoding="utf-8")
-
-
 def validate_arch(
     arch: str, changes: list[ParameterReplacement | LatencyRemoval], jobs: int
 ) -> ValidationReport:
@@ -231,7 +222,6 @@ def validate_arch(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_tree(folder, changes)
-        _remove_residual_gpus(folder, GPUS[arch].values())
         gpus = [word for key in GPUS[arch].values() for word in ("--gpu", key)]
         command = ["validate", str(TABLE), "--split", "judge", "--model", "sm", *gpus]
         done = subprocess.run(

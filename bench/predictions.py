@@ -20,6 +20,15 @@ def compile_missing(units: Sequence[CompileUnit], jobs: int) -> None:
         raise TableError(failures[0].message)
 
 
+def compile_rows(rows: Sequence[Mapping[str, object]], jobs: int) -> list[dict[str, object]]:
+    """Compile what rows need that have a `unit`, and return the rows without it.
+
+    Raises TableError with nvcc's message.
+    """
+    compile_missing([unit for row in rows if isinstance(unit := row.get("unit"), CompileUnit)], jobs)
+    return [{name: value for name, value in row.items() if name != "unit"} for row in rows]
+
+
 def write_table(table: Path, rows: Sequence[Mapping[str, object]]) -> None:
     """Write a CSV table for `warplens validate`; rows: value by column."""
     with table.open("w", encoding="utf-8", newline="") as out:

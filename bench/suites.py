@@ -2,10 +2,10 @@
 
     python bench/suites.py [--sample] [--suite GLOB ...] [--jobs 1] [--keep FILE.json] [--against FILE.json]
 
-Suites: the judging half of bench/kernels, and the kernels of bench/gemm, volta, attention, blackwell, of
-traces/h100 and traces/h200 (warm launches). `--sample` takes so many rows of each suite and GPU by a hash of
-their names.
-`--keep` writes the predicted and measured times; `--against` compares with kept ones, row by row.
+Suites: the judging half of bench/kernels, the kernels of bench/gemm, volta, attention, blackwell, of
+traces/h100 and traces/h200 (warm launches), and the fused-MoE kernel of published lists (bench/moe_times.py).
+`--sample` takes so many rows of each suite and GPU by a hash of their names. `--keep` writes the predicted
+and measured times; `--against` compares with kept ones, row by row.
 """
 
 import argparse
@@ -22,17 +22,22 @@ from zlib import crc32
 import attention
 import blackwell
 import gemm
+import moe_times
 import numpy as np
 import volta
 from groundtruth import times
 from groundtruth.guests import read_packages, read_suites
 from groundtruth.launch_table import write_launches
 from groundtruth.records import CODE, GPU, H200, MeasuredLaunch, read_launches
-from groundtruth.sweep import SHAPES, compile_rows, make_sweep_launches, select_sweep_rows
-from kernels.compiling import BUILT
-from kernels.recipes import TableError
+from groundtruth.sweep import SHAPES, make_sweep_launches, select_sweep_rows
+from groundtruth.sweep import compile_rows as compile_sweep
+from kernels.build import make_case
+from kernels.compiling import BUILT, find_dump_path, make_unit
+from kernels.recipes import TableError, load_rows, make_recipes
+from kernels.splitting import read_split
+from kernels.sweeps import read_sweep_rows
 from markdown import render_table
-from predictions import write_table
+from predictions import compile_rows, write_table
 
 import analyzer
 
@@ -49,16 +54,15 @@ def list_rows(patterns: Sequence[str], count: int | None, jobs: int) -> list[Row
     """Return the rows of all suites that a glob names, so many of each suite and GPU, by a hash."""
     sources: dict[str, Callable[[], Iterator[Row]]] = {
         "kernels": _list_kernels,
-        "gemm": partial(_list_made, "gemm", lambda: gemm.make_table(jobs)),
+        "gemm": partial(_list_made, "gemm", gemm.list_rows),
         "volta": partial(
             _list_made, "volta", lambda: [row.columns for row in volta.load_measured_launches()]
         ),
-        "attention": partial(_list_made, "attention", lambda: attention.make_table(jobs)),
-        "blackwell": partial(
-            _list_made, "blackwell", lambda: blackwell.make_table(blackwell.list_rows(), jobs)
-        ),
+        "attention": partial(_list_made, "attention", attention.list_rows),
+        "blackwell": _list_blackwell,
         "h100": _list_h100,
-        "h200": lambda: _list_h200(jobs),
+        "h200": _list_h200,
+        "moe": partial(moe_times.list_rows, count),
     }
     found: list[Row] = []
     for name, read in sources.items():
@@ -72,14 +76,16 @@ def list_rows(patterns: Sequence[str], count: int | None, jobs: int) -> list[Row
                 groups[suite, row["gpu"]].append({**row, "suite": suite})
         for rows in groups.values():
             found += sorted(rows, key=lambda row: crc32(str(row["case"]).encode()))[:count]
-    return found
+    return list(compile_rows(found, jobs))
 
 
 def _list_kernels() -> Iterator[Row]:
-    with (BUILT / "cases.csv").open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            if row["split"] == "judge" and row["counted"] != "no":
-                yield {**row, "dump": str(BUILT / row["dump"])}
+    split = read_split()
+    for row, recipe in make_recipes((*load_rows(), *read_sweep_rows())):
+        unit = make_unit(row, recipe)
+        case = make_case(row, recipe, find_dump_path(unit), split[row.case])
+        if case["split"] == "judge" and case["counted"] != "no":
+            yield {**case, "dump": str(find_dump_path(unit)), "unit": unit}
 
 
 def _list_made(suite: str, make: Callable[[], Sequence[Row]]) -> Iterator[Row]:
@@ -87,14 +93,24 @@ def _list_made(suite: str, make: Callable[[], Sequence[Row]]) -> Iterator[Row]:
         yield {"suite": suite, **row, "dump": str(BUILT / str(row["dump"]))}
 
 
+def _list_blackwell() -> Iterator[Row]:
+    """Yield the rows of the tables of products, copies and main loops, each a suite."""
+    for row in _list_made("", lambda: list(map(blackwell.make_columns, blackwell.list_rows()))):
+        yield {**row, "suite": row["kernel"]}
+
+
 def _list_h100() -> Iterator[Row]:
     rows = select_sweep_rows(SHAPES)
-    compile_rows(rows, _TRITON)
+    compile_sweep(rows, _TRITON)
     return _list_launches(GPU, [*read_launches(), *make_sweep_launches(rows)])
 
 
-def _list_h200(jobs: int) -> Iterator[Row]:
-    return _list_launches(H200, [*read_launches(H200), *read_suites(jobs), *read_packages()])
+def _list_h200() -> Iterator[Row]:
+    guests = read_suites()
+    units = {str(launch.cubin): unit for launch, unit in guests}
+    launches = [*read_launches(H200), *(launch for launch, _ in guests), *read_packages()]
+    for row in _list_launches(H200, launches):
+        yield {**row, "unit": units.get(str(row["dump"]))}
 
 
 def _list_launches(gpu: str, launches: Sequence[MeasuredLaunch]) -> Iterator[Row]:

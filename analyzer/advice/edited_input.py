@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from analyzer.advice.interface import Edit
-from analyzer.demand.tensor_memory import find_tensor_columns
+from analyzer.demand.tensor_memory import find_occupied_columns
 from analyzer.demand.warp_demand import compute_warp_demand
 from analyzer.hardware.occupancy import Occupancy, compute_occupancy
 from analyzer.models.interface import ModelInput
@@ -33,7 +33,7 @@ def compute_edited_occupancy(
         block_threads=model_input.block_threads,
         registers=registers,
         shared_bytes=model_input.shared_bytes_per_cta if shared_bytes is None else shared_bytes,
-        tensor_columns=find_tensor_columns(model_input.cfg),
+        tensor_columns=find_occupied_columns(model_input.cfg),
     )
 
 

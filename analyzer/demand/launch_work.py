@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.demand.tcgen05_tiles import find_tile_extents, is_tcgen05_mma
+from analyzer.demand.tcgen05_tiles import count_tile_fmas, is_tcgen05_mma
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.arrays import BoolArray
@@ -176,11 +176,9 @@ def _count_fmas(cfg: Cfg, row: int, matrix_descriptors: Mapping[int, int]) -> fl
     opcode = cfg.kernel.find_opcode(row)
     shape = opcode.mma_shape
     assert shape is not None
-    n_fmas = float(shape.n_fmas)
     if is_tcgen05_mma(opcode):
-        extents = find_tile_extents(cfg, row, matrix_descriptors.get(row))
-        n_fmas = n_fmas if extents is None else float(extents[0] * extents[1] * shape.k)
-    return n_fmas / shape.n_warps
+        return count_tile_fmas(cfg, row, matrix_descriptors.get(row), shape.k)
+    return float(shape.n_fmas) / shape.n_warps
 
 
 def _find_column(opcode: Opcode, access: MemoryAccess) -> Work | None:

@@ -50,12 +50,21 @@ _Ages = dict[int, tuple[float, int]]
 
 def compute_stall_counts(cfg: Cfg, costs: OpcodeCosts, arch: Arch, boards: Scoreboards) -> NDArray[np.uint8]:
     """Compute the stall count of each instruction, [n]."""
-    scheduler = _Scheduler(cfg, costs, arch, boards)
-    for _ in range(2):
-        for block in cfg.blocks:
-            scheduler.schedule_block(block)
-    stalls = np.ceil(scheduler.stalls + scheduler.edge_waits)
-    return np.minimum(stalls, _MAX_STALL_CYCLES).astype(np.uint8)
+    return _Scheduler(cfg, costs, arch, boards).find_stalls()
+
+
+def compute_data_stalls(cfg: Cfg, costs: OpcodeCosts, arch: Arch) -> NDArray[np.uint8]:
+    """Compute the cycles from the issue of each instruction to that of the next one for data alone, [n].
+
+    As `compute_stall_counts`, with pipes that are always free, branches that are resolved at once and no
+    scoreboards: what is more than one cycle is a wait for a result of fixed latency. A compiler's stall count
+    does not tell such a wait from one for a pipe.
+    """
+    none = np.full(len(cfg.kernel), NO_BARRIER, dtype=np.uint8)
+    no_boards = Scoreboards(write=none, read=none, wait_mask=np.zeros_like(none))
+    scheduler = _Scheduler(cfg, costs, arch, no_boards)
+    scheduler.ignore_pipes()
+    return scheduler.find_stalls()
 
 
 class _Scheduler:
@@ -90,6 +99,20 @@ class _Scheduler:
         self.edge_waits = np.zeros(len(kernel))  # of the last rows of blocks, for the block after
         self.max_age = max([*self.latency, arch.issue.guard_cycles.value, 0.0])
         self.exits: list[_Ages] = [{} for _ in cfg.blocks]
+
+    def ignore_pipes(self) -> None:
+        """Let pipes be free and branches be resolved at any time."""
+        n = len(self.kernel)
+        self.interval = [0.0] * n
+        self.least = [1.0] * n
+        self.is_barrier = [False] * n
+
+    def find_stalls(self) -> NDArray[np.uint8]:
+        """Return the stall counts of all rows, [n]."""
+        for _ in range(2):
+            for block in self.cfg.blocks:
+                self.schedule_block(block)
+        return np.minimum(np.ceil(self.stalls + self.edge_waits), _MAX_STALL_CYCLES).astype(np.uint8)
 
     def schedule_block(self, block: BasicBlock) -> None:
         """Set the stall counts of a block, and of the ends of the blocks before it where it needs more."""

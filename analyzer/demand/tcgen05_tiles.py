@@ -65,11 +65,11 @@ def add_tcgen05_tiles(
     for row in np.flatnonzero(wanted[ids[: len(cfg.block_of)]]).tolist():
         tile = _find_tile(cfg, row, arch, descriptors.get(row))
         guessed += tile is None
-        tiles.setdefault(int(ids[row]), []).append(tile or _make_unknown_tile())
+        tiles.setdefault(int(ids[row]), []).append(tile or _make_unknown_tile(_count_ctas(cfg.kernel, row)))
     work, time = np.ones(len(wanted)), np.ones(len(wanted))
     issue, latency = costs.issue_cycles.copy(), costs.latency_cycles.copy()
+    unknown = _make_unknown_tile(1).area  # that costs count
     for number, found in tiles.items():
-        unknown = _make_unknown_tile().area
         work[number] = np.mean([tile.area for tile in found]) / unknown
         time[number] = np.mean([tile.busy_area for tile in found]) / unknown
         whole = float(issue[number])
@@ -92,9 +92,26 @@ def is_tcgen05_mma(opcode: Opcode) -> bool:
     return opcode.sched_class is SchedClass.MMA_TENSOR_CORE
 
 
-def _make_unknown_tile() -> _Tile:
+def _make_unknown_tile(ctas: int) -> _Tile:
+    """Return the largest tile of so many CTAs: each of their SMs multiplies its rows of it."""
     area = float(DEFAULT_TCGEN05_TILE_M * DEFAULT_TCGEN05_TILE_N)
-    return _Tile(area, area, DEFAULT_TCGEN05_TILE_N, None)
+    return _Tile(area * ctas, area, DEFAULT_TCGEN05_TILE_N, None)
+
+
+def _count_ctas(kernel: Kernel, row: int) -> int:
+    """Return the CTAs whose tensor cores work on a product."""
+    return 2 if _CTA_PAIR_MODIFIER in kernel.find_opcode(row).modifiers else 1
+
+
+def count_tile_fmas(cfg: Cfg, row: int, executed: int | None, k: int) -> float:
+    """Return the multiply-adds of one tcgen05 product, those of both CTAs of a pair.
+
+    executed: as of `find_tile_extents`; where its tile is not known, the largest one.
+    """
+    extents = find_tile_extents(cfg, row, executed)
+    if extents is None:
+        return _make_unknown_tile(_count_ctas(cfg.kernel, row)).area * k
+    return float(extents[0] * extents[1] * k)
 
 
 def _compute_issue_cycles(tile: _Tile, cycles: float) -> float:
@@ -133,7 +150,7 @@ def _find_tile(cfg: Cfg, row: int, arch: Arch, executed: int | None) -> _Tile | 
     (m, n), form = extents, cfg.kernel.decode_form(row)
     first = next(operand for operand in form.operands if isinstance(operand, DescriptorOperand))
     a = "shared" if first.kind == _SHARED_DESCRIPTOR_KIND else "tensor"
-    ctas = 2 if _CTA_PAIR_MODIFIER in form.opcode.modifiers else 1
+    ctas = _count_ctas(cfg.kernel, row)
     product = next((p for p in arch.tensor_core_product if (p.a, p.ctas, p.m) == (a, ctas, m)), None)
     rows = m / ctas if product is None else product.rows
     return _Tile(float(m * n), float(rows * n), n, product)

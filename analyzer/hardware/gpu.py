@@ -105,6 +105,7 @@ _NARROW_TENSOR_RATES = frozenset(
         TensorRate.BINARY,
         TensorRate.FP8,
         TensorRate.FP8_ACC16,
+        TensorRate.FP8_SCALED,
         TensorRate.FP6,
         TensorRate.FP4,
     }
@@ -112,6 +113,7 @@ _NARROW_TENSOR_RATES = frozenset(
 _FALLBACK_TENSOR_RATES = {
     TensorRate.F16_ACC16: TensorRate.F16,
     TensorRate.FP8_ACC16: TensorRate.FP8,
+    TensorRate.FP8_SCALED: TensorRate.FP8,
     TensorRate.FP6: TensorRate.FP8,
     TensorRate.FP8: TensorRate.F16,
     TensorRate.BF16: TensorRate.F16,

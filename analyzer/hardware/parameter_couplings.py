@@ -81,6 +81,7 @@ _COUPLED_KEYS: Mapping[str, tuple[str, ...]] = {
     ),
     "tensor.fp8.fma_per_cycle_per_sm": (
         "tensor.fp8_acc16.fma_per_cycle_per_sm",
+        "tensor.fp8_scaled.fma_per_cycle_per_sm",
         "tensor.fp6.fma_per_cycle_per_sm",
     ),
     # What an empty kernel takes is also part of a stream's period and of a fitted launch latency.
@@ -108,7 +109,7 @@ _PEAK_RATE_KEYS: Mapping[str, tuple[str, ...]] = {
     "peak.bf16_tensor_tflops": ("tensor.bf16",),
     "peak.tf32_tensor_tflops": ("tensor.tf32",),
     "peak.fp64_tensor_tflops": ("tensor.f64",),
-    "peak.fp8_tensor_tflops": ("tensor.fp8", "tensor.fp8_acc16", "tensor.fp6"),
+    "peak.fp8_tensor_tflops": ("tensor.fp8", "tensor.fp8_acc16", "tensor.fp8_scaled", "tensor.fp6"),
     "peak.int8_tensor_tops": ("tensor.int8",),
     "peak.fp4_tensor_tflops": ("tensor.fp4",),
     "peak.fp64_tflops": ("sched.fp64",),

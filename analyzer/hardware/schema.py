@@ -76,6 +76,9 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     line_path_share: HardwareParameter
     line_fill_cycles: HardwareParameter  # load/store path, per 128 bytes that a load brings into the L1
     barrier_path_cycles: HardwareParameter  # load/store path, per warp that arrives at a CTA barrier
+    cta_start_cycles: HardwareParameter  # between CTAs that begin on an SM
+    warp_start_cycles: HardwareParameter  # likewise, for each warp of a CTA, if that takes longer
+    cta_turnover_cycles: HardwareParameter  # from the end of a CTA until the next one in its slot begins
     # the SM's share of the L2, per line beyond `lines_per_pass` of a store
     l2_store_line_cycles: HardwareParameter
     partial_write_factor: HardwareParameter  # sectors that the DRAM moves for one partly written sector
@@ -223,6 +226,27 @@ class Tcgen05MmaTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     source: str
 
 
+class WorkEnergy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Energy that work takes, in picojoules, and how the SMs' voltage follows their clock.
+
+    All but the DRAM's is at the lowest voltage, and grows with the voltage squared. The voltage is the lowest
+    up to `voltage_floor_mhz`, and grows linearly above.
+    """
+
+    voltage_floor_mhz: HardwareParameter
+    voltage_per_ghz: HardwareParameter  # share of the lowest voltage that it grows by, per GHz
+    sm_cycle_pj: HardwareParameter  # of a cycle of an SM that has warps, whatever they do
+    lane_pj: HardwareParameter  # of one lane of an instruction other than matrix products
+    double_lane_pj: HardwareParameter  # likewise, of FP64 instructions
+    tensor_pj: Mapping[TensorRate, HardwareParameter]  # of a multiply-add of a matrix product, random data
+    shared_byte_pj: HardwareParameter  # of a byte between shared memory or L1 and registers
+    l2_byte_pj: HardwareParameter  # of a byte between L2 and an SM
+    dram_byte_pj: HardwareParameter  # of a byte between DRAM and L2
+    # part of the cycles that is left while tensor cores work, whatever the power: the others are skipped,
+    # which no clock that the driver reports shows; None: all
+    tensor_clock_share: HardwareParameter | None = None
+
+
 class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An architecture: hwdb/arch/NAME.toml, merged with its parents."""
 
@@ -242,6 +266,7 @@ class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     shared_carveouts: SharedMemoryCarveouts
     memory: MemorySubsystem
     issue: IssueTiming
+    energy: WorkEnergy | None = None  # None: not known, and no clock follows from a power limit
     tensor_core_product: tuple[Tcgen05MmaTiming, ...] = ()  # empty: no tcgen05, or not measured
     sched: Mapping[SchedClass, SchedClassTiming]
 
@@ -299,7 +324,9 @@ class L2Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     # working set, in L2 sizes, up to which the next launch finds all data;
     # None: `MemorySubsystem.l2_kept_share`
     kept_share: HardwareParameter | None = None
-    # lines of which sectors are missing that the L2 fetches in a microsecond, however few sectors; None: no limit
+    # lines that loads look up in a microsecond at most, however few of their sectors; None: no limit
+    requests_per_us: HardwareParameter | None = None
+    # lines that the L2 fetches in a microsecond at most, however few of their sectors; None: no limit
     missed_lines_per_us: HardwareParameter | None = None
     # part of the L2 that holds sectors of random places; None: as `kept_share`
     scattered_share: HardwareParameter | None = None
@@ -330,9 +357,14 @@ class PeakThroughput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class Power(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Power limit of a product."""
+    """Power limits of a product, watts."""
 
-    tdp_w: HardwareParameter  # watts
+    tdp_w: HardwareParameter
+    limit_w: HardwareParameter | None = None  # set by the owners of the measured cards; None: `tdp_w`
+    # at which the clock falls within microseconds, before the mean of some 50 ms exceeds `limit_w`;
+    # None: `limit_w`, as all but the first launches of a row run
+    burst_w: HardwareParameter | None = None
+    idle_w: HardwareParameter | None = None  # awake, without work; None: a share of `tdp_w`
 
 
 class Interconnect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -345,7 +377,7 @@ class Interconnect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class LaunchLatency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Coefficients of AMALI's kernel launch latency (equations 27 and 28), in cycles.
 
-    Latency = (alpha w^2 + beta w + gamma) * CTAs + intercept_cycles, for w warps in a CTA.
+    Latency = (alpha w^2 - beta w + gamma) * CTAs + intercept_cycles, for w warps in a CTA.
     """
 
     alpha: HardwareParameter

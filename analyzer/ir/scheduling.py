@@ -146,5 +146,6 @@ class TensorRate(StrEnum):
     BINARY = "binary"
     FP8 = "fp8"  # FP32 accumulation
     FP8_ACC16 = "fp8_acc16"
+    FP8_SCALED = "fp8_scaled"  # of one warp, with a scale for each 32 values; FP32 accumulation
     FP6 = "fp6"
     FP4 = "fp4"

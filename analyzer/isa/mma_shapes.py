@@ -17,8 +17,8 @@ _WARPGROUP_SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)")
 _FP16_ACCUMULATION_RATES = {
     TensorRate.F16: TensorRate.F16_ACC16,
     TensorRate.FP8: TensorRate.FP8_ACC16,
-    TensorRate.FP6: TensorRate.FP8_ACC16,
 }
+_BLOCK_SCALES = "SF"  # QMMA.SF: GeForce parts halve FP32 accumulation only where it is missing
 _ACCUMULATOR_BITS = {DataType.F16: 16, DataType.F32: 32, DataType.F64: 64, DataType.S32: 32}
 # Tile of a tcgen05 instruction whose descriptor is unknown: the largest of one CTA (PTX ISA, tcgen05.mma).
 DEFAULT_TCGEN05_TILE_M, DEFAULT_TCGEN05_TILE_N = 128, 256
@@ -45,6 +45,8 @@ def find_mma_shape(name: str, modifiers: tuple[str, ...]) -> MmaShape | None:
     rate = table.rates[inputs]
     if family.in_bytes and rate is TensorRate.FP4:
         rate = TensorRate.FP6
+    if rate is TensorRate.FP8 and family.in_bytes and _BLOCK_SCALES in modifiers:
+        rate = TensorRate.FP8_SCALED
     if accumulator_bits == 16:
         rate = _FP16_ACCUMULATION_RATES.get(rate, rate)
     return MmaShape(

@@ -238,6 +238,8 @@ def _find_mma_register_widths(shape: MmaShape, name: str, kinds: _OperandTypes) 
         (bits_of[t] for t, rate in load_mma_table().rates.items() if rate is shape.tensor_rate),
         bits_of[family.default_input],
     )
+    if family.in_bytes:
+        input_bits = 8
 
     def registers(elements: int, bits: int) -> int:
         return max(1, elements * bits // (WARP_SIZE * _REGISTER_BITS * shape.n_warps))

@@ -110,13 +110,17 @@ def add_memory_contention(
     """Add S_MSHR + S_NoC + S_DRAM as mio_throttle (AMALI equation 24); return their cycles.
 
     covered[k]: cycles of interval k that are attributed already, to issue and to contention; the queues of a
-    memory interval cost what exceeds those of all its parts. Misses are counted in lines; writes occupy NoC
-    and DRAM but no MSHR.
+    memory interval cost what exceeds those of all its parts. A memory interval runs as often as its most
+    executed part, in whose runs the others take part. Misses are counted in lines; writes occupy NoC and DRAM
+    but no MSHR.
     """
     n = int(intervals.memory_interval[-1]) + 1
+    runs = np.zeros(n)
+    np.maximum.at(runs, intervals.memory_interval, intervals.executions)
 
     def of_memory(values: FloatArray) -> FloatArray:
-        return np.bincount(intervals.memory_interval, weights=values, minlength=n).astype(np.float64)
+        whole = np.bincount(intervals.memory_interval, weights=values * intervals.executions, minlength=n)
+        return np.divide(whole, runs, out=np.zeros(n), where=runs > 0)
 
     line = model_input.arch.memory.line_bytes.value
     lines = miss_rates.l1_miss_rate / line * wave_load.warps_per_sm
@@ -131,11 +135,9 @@ def add_memory_contention(
     queue *= np.where(is_divergent, 1.0, 0.5)
     latency = compute_memory_latency_cycles(model_input, miss_rates) + queue
     batches = np.where(is_divergent, _compute_mean_batch(reads, mshrs) - 1.0, 0.0) * latency
-    runs = np.zeros(n)
-    runs[intervals.memory_interval] = intervals.executions
     cycles = np.maximum(queue + batches - of_memory(covered), 0.0) * runs * wave_load.n_waves
     of_row = intervals.memory_interval[intervals.interval_of_row]
-    moved = model_input.access_bytes.global_bytes
+    moved = model_input.access_bytes.global_bytes * intervals.executions[intervals.interval_of_row]
     whole = np.bincount(of_row, weights=moved, minlength=n)
     share = np.divide(moved, whole[of_row], out=np.zeros_like(moved), where=moved > 0)
     charged = share * cycles[of_row]

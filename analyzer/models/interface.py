@@ -85,6 +85,7 @@ class ModelInput(Struct, frozen=True, kw_only=True):
     n_unknown_mma_tiles: int  # tcgen05 instructions whose tile is not a constant
     shared_bytes_per_cta: int  # static and dynamic
     clock_mhz: float | None = None  # the launch's own SM clock, see `Launch`
+    power_clock_mhz: float | None = None  # that the power limit leaves, where a model has found it
     l2_is_cold: bool = False  # see `Launch`
     timing: Timing = Timing.INTERVAL  # see `Launch`
 

@@ -11,11 +11,15 @@ _INSTRUCTION_BYTES = 16
 
 
 def compute_launch_latency_cycles(model_input: ModelInput, clock_mhz: float) -> float:
-    """Return KLL = s GS + k, s = alpha BS^2 + beta BS + gamma (AMALI, equations 27 and 28).
+    """Return KLL = s GS + k, s = alpha BS^2 - beta BS + gamma (AMALI, equations 27 and 28).
 
     GS is the CTAs of the grid, BS the warps of a CTA: in threads, AMALI's coefficients for the A100 would
-    give thousands of cycles for each CTA of 1024. For a GPU without coefficients, k is its launch overhead
-    and s follows from the rate at which it dispatches CTAs of any size.
+    give thousands of cycles for each CTA of 1024. The paper prints a plus before beta; its authors' code
+    (ShihengCao/AMALi @0770b0a) has a minus, by which CTAs of 1 to 8 warps start at the same rate, as they do
+    where that was measured (docs/h100.md, launches); with the plus, 8 warps would take 1.4 times as long. The
+    code also takes no latency at all for grids of 2,048 CTAs and more, of which the paper says nothing.
+    For a GPU without coefficients, k is its launch overhead and s follows from the rate at which it
+    dispatches CTAs of any size.
     """
     fit = model_input.gpu.file.launch.latency
     if fit is None:
@@ -23,7 +27,7 @@ def compute_launch_latency_cycles(model_input: ModelInput, clock_mhz: float) -> 
             model_input, clock_mhz
         )
     warps = math.ceil(model_input.block_threads / WARP_SIZE)
-    slope = fit.alpha.value * warps**2 + fit.beta.value * warps + fit.gamma.value
+    slope = fit.alpha.value * warps**2 - fit.beta.value * warps + fit.gamma.value
     return slope * model_input.grid_ctas + fit.intercept_cycles.value
 
 

@@ -1,7 +1,8 @@
 """Lower bounds of a loop iteration: recurrence, pipes, issue slots, memory, and one warp's latency.
 
 The warps that count are those of this launch: CTAs that one SM holds of the grid, and of their warps those
-that enter the loop. Example: a matrix product takes 128 cycles of its pipe and 384 until the next one can
+that enter the loop. Where warps hand work to each other, a warp's latency is what it takes beside the others
+in the simulation. Example: a matrix product takes 128 cycles of its pipe and 384 until the next one can
 start. One warp alone is bound by latency, 384 cycles, with the pipe 33 % busy; four warps on a sub-core keep
 it busy.
 """
@@ -37,6 +38,7 @@ class LoopBounds(Struct, frozen=True, kw_only=True):
     bounds_cycles: Mapping[str, float]
     cpi_stack: Mapping[Stall, float]  # cycles of one warp alone
     demand: WarpDemand  # of one warp and iteration
+    warp_share: float  # of the grid's warps, those that enter it
 
     @property
     def is_limited_by_recurrence(self) -> bool:
@@ -117,6 +119,7 @@ class _LoopAnalyzer:
             bounds_cycles=sort_largest_first(bounds),
             cpi_stack=sort_largest_first(stack),
             demand=demand,
+            warp_share=warp_share,
         )
 
     def _find_entering_warp_share(self, loop: Loop) -> float:

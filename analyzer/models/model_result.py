@@ -6,23 +6,18 @@ import numpy as np
 from msgspec import UNSET, Struct
 from numpy.typing import NDArray
 
+from analyzer.demand.tensor_memory import keeps_allocation_permit
 from analyzer.demand.tma_copies import LINE_BYTES, count_prefetched_bytes
-from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.hardware.parameter_couplings import describe_scaled_figures
 from analyzer.hardware.schema import HardwareParameter
 from analyzer.ir.launch import Timing
-from analyzer.ir.scheduling import Basis, Pipe
+from analyzer.ir.scheduling import Basis
 from analyzer.isa.mma_shapes import DEFAULT_TCGEN05_TILE_M, DEFAULT_TCGEN05_TILE_N
-from analyzer.models.bounds import (
-    DRAM_BOUND,
-    compute_gpu_bounds,
-    compute_sm_bounds,
-    convert_to_bytes_per_cycle,
-)
 from analyzer.models.code_assumptions import describe_code_assumptions
 from analyzer.models.interface import ModelInput, Prediction, find_weakest_basis, sort_largest_first
 from analyzer.models.launch_overhead import describe_timing
-from analyzer.models.miss_rates import MissRates, describe_miss_rates, estimate_miss_rates
+from analyzer.models.miss_rates import MissRates, describe_miss_rates
+from analyzer.models.power import describe_power_clock, estimate_launch_clock, make_clock_figure
 from analyzer.models.residuals import measure_scattered_atomic_share
 from analyzer.models.stalls import StallProfile
 from analyzer.models.timeline import WarpTimeline
@@ -30,7 +25,6 @@ from analyzer.models.timeline import WarpTimeline
 # Error of a model itself, on top of unknown memory placement: not measured, so wide.
 MODEL_ERROR_SHARE = 0.35
 _SHORT_ROW_TOLERANCE_FACTOR = 1.01
-_FP32_BOUND_MIN_SHARE = 0.75
 
 
 class SmScaling(Struct, frozen=True, eq=False):
@@ -51,6 +45,9 @@ class ModelResult(Struct, frozen=True, kw_only=True, eq=False):
     prediction: Prediction
     stalls: StallProfile | None = None  # cycles by instruction; None for models that know no instructions
     timeline: WarpTimeline | None = None  # waits of one warp; None for models that simulate no warp
+    # Waits of the warps that execute an instruction as they run beside others to which they hand work;
+    # None where `timeline` says as much.
+    role_timeline: WarpTimeline | None = None
     sm_scaling: SmScaling | None = None  # None for models that do not say what another grid takes
     dram_bytes: float | None = None  # that the launch moves; None: requested bytes by their miss rates
 
@@ -69,32 +66,15 @@ def find_clock_mhz(model_input: ModelInput) -> float:
 
 
 def _find_clock(model_input: ModelInput) -> HardwareParameter:
-    """Return the launch's own clock if given, else the GPU's."""
+    """Return the launch's own clock if given, else what its power leaves, else the GPU's."""
     if model_input.clock_mhz is not None:
         return HardwareParameter(value=model_input.clock_mhz, basis=Basis.MEASURED, source="the launch")
-    rate = model_input.dominant_tensor_rate
-    return model_input.gpu.find_clock_mhz(
-        tensor=rate, fills_float=rate is None and _is_fp32_bound(model_input)
-    )
-
-
-def _is_fp32_bound(model_input: ModelInput) -> bool:
-    """Return whether FP32 work takes most of the time of a launch that is bound by throughput."""
-    if model_input.gpu.file.clock.sustained_float_mhz is None:
-        return False
-    miss_rates, demand = estimate_miss_rates(model_input), model_input.demand
-    boost_mhz = model_input.gpu.file.clock.boost_mhz.value
-    bounds = compute_sm_bounds(
-        model_input, model_input.grid_ctas / model_input.gpu.sm_count, miss_rates, demand
-    )
-    bounds |= compute_gpu_bounds(model_input, model_input.grid_ctas, miss_rates, boost_mhz, demand)
-    traffic = None if model_input.profile is None else model_input.profile.traffic
-    if traffic is not None and model_input.dram_read_sectors is not None:
-        sectors = model_input.dram_read_sectors + (traffic.written_unique_sectors or 0)
-        bounds[DRAM_BOUND] = (
-            sectors * SECTOR_BYTES / convert_to_bytes_per_cycle(model_input.gpu.peak_dram_gbps, boost_mhz)
-        )
-    return bounds.get(Pipe.FMA.value, 0.0) > _FP32_BOUND_MIN_SHARE * max(bounds.values(), default=0.0)
+    if model_input.power_clock_mhz is not None:
+        return make_clock_figure(model_input.power_clock_mhz)
+    if (state := estimate_launch_clock(model_input)) is None:
+        return model_input.gpu.find_clock_mhz(tensor=model_input.dominant_tensor_rate)
+    usual = model_input.gpu.find_clock_mhz(tensor=None)
+    return usual if state.clock_mhz == usual.value else make_clock_figure(state.clock_mhz)
 
 
 def make_prediction(
@@ -135,6 +115,7 @@ def make_prediction(
         basis=find_weakest_basis(clock.basis, model_input.gpu.peak_dram_gbps.basis, Basis.ASSUMED),
         assumptions=(
             *_list_assumptions(model_input, miss_rates, queues_atomics=cycle_range.includes_model_error),
+            *describe_power_clock(model_input, clock),
             *notes,
         ),
     )
@@ -181,7 +162,15 @@ def _describe_unknowns(model_input: ModelInput) -> Iterator[str]:
     if model_input.n_unknown_mma_tiles:
         tile = f"{DEFAULT_TCGEN05_TILE_M}x{DEFAULT_TCGEN05_TILE_N}"
         n_unknown = model_input.n_unknown_mma_tiles
-        yield f"tcgen05 instructions whose tile is not a constant: {n_unknown}, {tile} taken"
+        yield (
+            f"tcgen05 instructions whose tile is not a constant: {n_unknown}, {tile} taken for each CTA that "
+            "works on it"
+        )
+    if keeps_allocation_permit(model_input.cfg):
+        yield (
+            "a CTA keeps the right to allocate tensor memory until its products are done: one on an SM at a "
+            "time (tcgen05.relinquish_alloc_permit behind the allocation lets others start)"
+        )
     prefetched_bytes = (
         0.0
         if model_input.mbarrier_pipelines is None

@@ -80,6 +80,7 @@ _TENSOR_TYPES = {
     TensorRate.BINARY: "INT1",
     TensorRate.FP8: "FP8",
     TensorRate.FP8_ACC16: "FP8",
+    TensorRate.FP8_SCALED: "FP8",
     TensorRate.FP6: "FP6",
     TensorRate.FP4: "FP4",
 }

@@ -24,10 +24,10 @@ class Wave(Struct, frozen=True):
     n_busy_sms: float
 
 
-def split_into_waves(model_input: ModelInput) -> tuple[Wave, ...]:
-    """Split the grid into full waves and the rest, which is spread over all SMs."""
+def split_into_waves(model_input: ModelInput, n_ctas: int | None = None) -> tuple[Wave, ...]:
+    """Split CTAs, all of the grid if None, into full waves and the rest, which is spread over all SMs."""
     sms, slots = model_input.gpu.sm_count, model_input.occupancy.ctas_per_sm
-    full, rest = divmod(model_input.grid_ctas, sms * slots)
+    full, rest = divmod(model_input.grid_ctas if n_ctas is None else n_ctas, sms * slots)
     waves = [Wave(full, slots, sms * slots, float(sms))] if full else []
     if rest:
         waves.append(Wave(1, math.ceil(rest / sms), rest, float(min(sms, rest))))

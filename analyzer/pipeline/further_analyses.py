@@ -39,7 +39,7 @@ def add_further_analyses(
         return analysis
     return replace(
         analysis,
-        loops=compute_loop_bounds(first.model_input, first.timeline),
+        loops=compute_loop_bounds(first.model_input, first.role_timeline or first.timeline),
         findings=find_advice(first, options.advice_rules, tell) if options.advice else (),
     )
 

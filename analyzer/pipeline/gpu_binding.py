@@ -8,7 +8,7 @@ from analyzer.demand.access_bytes import compute_access_bytes
 from analyzer.demand.control_codes import find_control_codes
 from analyzer.demand.opcode_costs import OpcodeCosts, build_opcode_costs
 from analyzer.demand.tcgen05_tiles import add_tcgen05_tiles
-from analyzer.demand.tensor_memory import find_tensor_columns
+from analyzer.demand.tensor_memory import find_occupied_columns
 from analyzer.demand.tma_copies import add_iteration_shares, count_copied_bytes, find_tma_boxes
 from analyzer.demand.warp_demand import compute_warp_demand, count_instruction_executions
 from analyzer.demand.wgmma_operands import add_wgmma_operand_fetches
@@ -156,7 +156,7 @@ def _compute_kernel_occupancy(cfg: Cfg, launch: Launch, arch: Arch, threads: int
         block_threads=threads,
         registers=cfg.kernel.resources.registers or 0,
         shared_bytes=_sum_shared_bytes(cfg.kernel, launch),
-        tensor_columns=find_tensor_columns(cfg),
+        tensor_columns=find_occupied_columns(cfg),
     )
 
 

@@ -61,6 +61,14 @@ def format_trips(loop: LoopEntry) -> str:
     return format_provenance(loop.provenance) + format_ratio(loop.trip_count)
 
 
+def _list_loops_of_some_warps(kernel: KernelReport) -> str:
+    """Name the outermost loops that a part of the warps enters each; "" where there is but one."""
+    parts = [loop for loop in kernel.loops if loop.depth == 1 and loop.warp_share < 1.0]
+    named = [f"{hex(loop.header)} ({loop.warp_share:.0%} of the warps)" for loop in parts[:_MAX_NAMED_LOOPS]]
+    more = f" and {len(parts) - _MAX_NAMED_LOOPS} more" if len(parts) > _MAX_NAMED_LOOPS else ""
+    return ", ".join(named) + more if len(parts) > 1 else ""
+
+
 def make_loop_table(kernel: KernelReport) -> RenderableType:
     """Return a table of the loops that warps enter, and a line that names the others."""
     rows = [
@@ -86,6 +94,8 @@ def make_loop_table(kernel: KernelReport) -> RenderableType:
         Column("bounds, cycles", ColumnFit.WRAP, min_width=14),
     ]
     parts: list[RenderableType] = [make_table(columns, rows, title="loops")] if rows else []
+    if side_by_side := _list_loops_of_some_warps(kernel):
+        parts.append(Text(f"run side by side, their cycles do not add up: {side_by_side}", style="dim"))
     idle = kernel.loops_not_entered
     if idle:
         named = ", ".join(f"{header:#x}" for header in idle[:_MAX_NAMED_LOOPS])

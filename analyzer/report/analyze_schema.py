@@ -216,6 +216,7 @@ class LoopEntry(Struct, frozen=True, kw_only=True):
         Meta(description="Cycles of the launch due to its instructions, by stall."),
     ]
     share: Annotated[float, Meta(description="Share of the executed instructions.")]
+    warp_share: Annotated[float, Meta(description="Share of the grid's warps, those that enter it.")] = 1.0
     source: str
 
 

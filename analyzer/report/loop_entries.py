@@ -59,6 +59,7 @@ def _make_entry(analysis: KernelAnalysis, loop: Loop, result: LoopBounds | None)
         cpi_stack=_make_cpi_stack(result),
         launch_stack=_make_launch_stack(analysis, loop),
         share=analysis.compute_instruction_share(loop),
+        warp_share=result.warp_share if result else 1.0,
         source=analysis.kernel.find_source_place(row),
     )
 

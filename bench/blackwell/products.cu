@@ -8,6 +8,9 @@
 //   6  as many CTAs as there are SMs go from tile to tile; a tile is stored while the next is multiplied
 // EARLY=1 has warps with parts look at the next buffer before they need it, as CUTLASS does, EARLY=2 behind the last as well.
 // TILE_N, TILE_K and STAGES are the tile; COLUMNS is what a CTA takes of tensor memory; PAIRED=0 has step 6 without pairs.
+// BAND=8 walks the tiles down eight columns of them at a time, so that what runs at once shares more.
+// TABLE=1 reads the tile of each turn from a table in memory, one more argument: two words a tile. TABLE=2 has a list of
+// row << 16 | column for each pair of CTAs, kListed words long, which ends with -1.
 #include <cstdint>
 #include <cuda.h>
 #include <cuda_bf16.h>
@@ -30,6 +33,19 @@
 #ifndef EARLY
 #define EARLY 0
 #endif
+#ifndef BAND
+#define BAND 0
+#endif
+#ifndef TABLE
+#define TABLE 0
+#endif
+#if TABLE == 2
+#define TABLE_ARGUMENT , const int *table
+#elif TABLE
+#define TABLE_ARGUMENT , const int2 *table
+#else
+#define TABLE_ARGUMENT
+#endif
 #if PAIRED
 #define GROUP "cta_group::2"
 #define CLUSTER __cluster_dims__(2, 1, 1)
@@ -49,6 +65,7 @@ constexpr int kBytesA = kRowsA * TILE_K * 2, kBytesB = kRowsB * TILE_K * 2;
 constexpr int kDepth = 16;          // of one product
 constexpr int kPiece = 8;           // elements of 16 bytes: a row of what the tensor core reads at once
 constexpr int kColumnsAtOnce = 32;  // that a warp loads from tensor memory
+[[maybe_unused]] constexpr int kListed = 128;  // words of the table for a pair
 constexpr uint32_t kSleep = 10'000'000;       // ns that a wait may sleep, as CUTLASS has it
 [[maybe_unused]] constexpr uint32_t kOfLeader = 0xFEFFFFFF;    // the same address in the even CTA of a pair
 constexpr uint32_t kDescriptor =
@@ -205,17 +222,20 @@ __device__ void store(uint32_t from, __nv_bfloat16 *row) {
 }
 
 // Calls work(number of the tile, turn): once, or for each tile of a CTA that stays.
-template <typename Work> __device__ void for_tiles(int tiles, Work work) {
+template <typename Work> __device__ void for_tiles(int tiles, [[maybe_unused]] const void *table, Work work) {
   const int first = blockIdx.x / kCtas;
   if constexpr (STEP < 6) {
     work(first, 0);
+  } else if constexpr (TABLE == 2) {
+    const int *list = static_cast<const int *>(table) + first * kListed;
+    for (int turn = 0, tile = __ldg(list); tile >= 0; tile = __ldg(&list[++turn])) work(tile, turn);
   } else {
     for (int number = first, turn = 0; number < tiles; number += gridDim.x / kCtas, ++turn) work(number, turn);
   }
 }
 
 extern "C" __global__ __launch_bounds__(kWarps * 32) CLUSTER void products(
-    const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, __nv_bfloat16 *c, int m, int n, int depth) {
+    const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, __nv_bfloat16 *c, int m, int n, int depth TABLE_ARGUMENT) {
   extern __shared__ __align__(1024) char buffers[];
   __shared__ uint64_t full[kBuffers], empty[kBuffers], finished[kAccumulators], stored[kAccumulators];
   __shared__ uint32_t columns;
@@ -240,10 +260,23 @@ extern "C" __global__ __launch_bounds__(kWarps * 32) CLUSTER void products(
   const uint32_t d = columns;
   const int steps = depth / TILE_K, across = n / TILE_N;
   [[maybe_unused]] const int tiles = across * (m / (kRowsA * kCtas));
+#if !TABLE
+  constexpr void *table = nullptr;
+#endif
 
   const auto buffer = [&](int stage) { return at(buffers) + stage * (kBytesA + kBytesB); };
   const auto tile_of = [&](int number) {
+#if TABLE == 2
+    return Tile{((number >> 16) * kCtas + int(rank)) * kRowsA, (number & 0xFFFF) * TILE_N};
+#elif TABLE
+    const int2 place = __ldg(&table[number]);  // row and column of the tile
+    return Tile{(place.x * kCtas + int(rank)) * kRowsA, place.y * TILE_N};
+#elif BAND
+    const int down = m / (kRowsA * kCtas), band = number / (down * BAND), within = number % (down * BAND);
+    return Tile{(within / BAND * kCtas + int(rank)) * kRowsA, (band * BAND + within % BAND) * TILE_N};
+#else
     return Tile{(number / across * kCtas + int(rank)) * kRowsA, number % across * TILE_N};
+#endif
   };
   const auto copy = [&](Tile tile, int k, int stage) {
     if (rank == 0) expect(&full[stage], (kBytesA + kBytesB) * kCtas);
@@ -301,7 +334,7 @@ extern "C" __global__ __launch_bounds__(kWarps * 32) CLUSTER void products(
 #else
   if (warp == 0) {
     Place place;
-    for_tiles(tiles, [&](int number, int) {
+    for_tiles(tiles, table, [&](int number, int) {
       const Tile tile = tile_of(number);
       bool ready = is_over(&empty[place.stage], place.parity ^ 1);
       for (int k = 0; k < steps; ++k) {
@@ -315,7 +348,7 @@ extern "C" __global__ __launch_bounds__(kWarps * 32) CLUSTER void products(
   } else if (warp == kAllocator) {
     if (rank == 0) {
       Place place;
-      for_tiles(tiles, [&](int, int turn) {
+      for_tiles(tiles, table, [&](int, int turn) {
         const int accumulator = turn % kAccumulators;
         if constexpr (STEP == 6) {
           wait(&stored[accumulator], (turn / kAccumulators & 1) ^ 1);
@@ -340,7 +373,7 @@ extern "C" __global__ __launch_bounds__(kWarps * 32) CLUSTER void products(
       });
     }
   } else {
-    for_tiles(tiles, [&](int number, int turn) {
+    for_tiles(tiles, table, [&](int number, int turn) {
       const int accumulator = turn % kAccumulators;
       wait(&finished[accumulator], turn / kAccumulators & 1);
       see_products();

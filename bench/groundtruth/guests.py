@@ -12,22 +12,20 @@ from pathlib import Path
 
 from kernels.compiling import CompileUnit, find_dump_path
 from kernels.recipes import ROOT, TableError
-from predictions import compile_missing
 
-from groundtruth.records import H200, MeasuredLaunch, Record, read_lines
+from groundtruth.records import CODE, H200, MeasuredLaunch, Record, read_lines
 
 _ARCH = "sm_90"
 _DEFAULT_CORPUS = Path("/tmp/corpus45")
 _MAX_FLOAT = 3.4028234663852886e38
 
 
-def read_suites(jobs: int) -> tuple[MeasuredLaunch, ...]:
-    """Return the launches of the suites, their kernels compiled."""
+def read_suites() -> tuple[tuple[MeasuredLaunch, CompileUnit], ...]:
+    """Return the launches of the suites, with what to compile for each."""
     records = [record for record in read_lines("suites", H200) if record["status"] == "ok"]
     units = [_make_unit(record) for record in records]
-    compile_missing(units, jobs)
     return tuple(
-        _make_launch(record, f"guest {record['suite']}", find_dump_path(unit))
+        (_make_launch(record, f"guest {record['suite']}", find_dump_path(unit)), unit)
         for record, unit in zip(records, units, strict=True)
     )
 
@@ -45,13 +43,26 @@ def _make_unit(record: Record) -> CompileUnit:
 def read_packages(corpus: Path = _DEFAULT_CORPUS) -> tuple[MeasuredLaunch, ...]:
     """Return the launches of the packages' kernels whose code the corpus has. Raises TableError."""
     found = [
-        _make_launch(record, f"package {record['package']}", corpus / record["cubin"])
+        _make_launch(record, f"package {record['package']}", _copy_bare(corpus / record["cubin"]))
         for record in read_lines("packages", H200)
         if record["status"] == "ok" and _is_code(corpus / record["cubin"], record["cubin_sha1"])
     ]
     if not found:
         raise TableError(f"{corpus} has none of the measured kernels: bench/triton_corpus.py makes it")
     return tuple(found)
+
+
+def _copy_bare(cubin: Path) -> Path:
+    """Return a copy without Triton's files beside it: arguments are given as the driver takes them.
+
+    Beside those files, positions would count what Triton folded into the code.
+    """
+    code = cubin.read_bytes()
+    path = CODE / "packages" / f"{hashlib.sha1(code, usedforsecurity=False).hexdigest()}.cubin"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(code)
+    return path
 
 
 def _is_code(path: Path, sha1: str) -> bool:

@@ -136,10 +136,11 @@ def _make_cases(rows: Sequence[MeasuredRow]) -> Iterator[dict[str, object]]:
     for row, recipe in make_recipes(rows):
         unit = make_unit(row, recipe)
         if is_built(unit):
-            yield _make_case(row, recipe, find_dump_path(unit), split[row.case])
+            yield make_case(row, recipe, find_dump_path(unit), split[row.case])
 
 
-def _make_case(row: MeasuredRow, recipe: Recipe, dump: Path, side: str) -> dict[str, object]:
+def make_case(row: MeasuredRow, recipe: Recipe, dump: Path, side: str) -> dict[str, object]:
+    """Return a row of the table, its half being `side`; buffers that it names are written beside the dump."""
     return {
         "case": row.case,
         "suite": row.suite,
@@ -167,6 +168,7 @@ def _write_buffers(row: MeasuredRow, recipe: Recipe, dump: Path) -> list[int | f
     arguments = list(row.arguments)
     for place, contents in recipe.buffers.items():
         path = dump.with_name(f"{dump.stem}.{place}.npy")
+        path.parent.mkdir(parents=True, exist_ok=True)
         np.save(path, contents)
         arguments[place] = f"@{path.relative_to(BUILT)}"
     return arguments

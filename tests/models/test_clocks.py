@@ -13,9 +13,8 @@ def clock_mhz(run: VoltaLaunch, gpu: str) -> float:
 
 
 def test_power_lowers_the_clock_of_floats() -> None:
-    capped = load_gpu("t4").file.clock.sustained_float_mhz
-    assert capped is not None
-    assert clock_mhz(FLOATS, "t4") == capped.value
+    boost = load_gpu("t4").file.clock.boost_mhz.value
+    assert 0.5 * boost < clock_mhz(FLOATS, "t4") < 0.95 * boost
 
 
 @pytest.mark.parametrize("gpu", ["t4", "l4", "a10"])
@@ -27,7 +26,7 @@ def test_where_power_suffices_both_run_alike() -> None:
     assert clock_mhz(FLOATS, "v100-pcie") == clock_mhz(STREAM, "v100-pcie")
 
 
-def test_products_of_a_launch_run_faster_than_those_that_last() -> None:
+def test_operators_take_the_clock_of_lasting_products() -> None:
     gpu = load_gpu("h100")
     clock = gpu.file.clock
     assert clock.launch_tensor_mhz is not None

@@ -4,12 +4,16 @@ import math
 
 import pytest
 from kernel_launches import KernelLaunch, make_model_input, predict_with_model
+from msgspec.structs import replace
 from paths import TRACES
 
 from analyzer.hardware.parameter_edits import ParameterSetting, with_settings
 from analyzer.models.interface import Stall
+from analyzer.models.interval_model import IntervalOptions, WarpOverlap, predict_by_intervals
 from analyzer.models.launch_overhead import compute_cold_miss_shares, compute_launch_latency_cycles
+from analyzer.models.predictors import amali
 from analyzer.models.registry import list_model_names
+from analyzer.models.warp_selection import RepresentedWarps, select_representative_warp
 
 SQUARE = TRACES / "triton" / "sm_80" / "matmul_square_tile.sass"
 LARGE_90 = TRACES / "triton" / "sm_90" / "matmul_large_tile.sass"
@@ -17,6 +21,8 @@ REPORT16 = TRACES / "cuda" / "sm_80" / "report16.sass"
 CUBE = tuple(f"{place}=4096" for place in range(3, 9))
 GEMM = KernelLaunch(SQUARE, "matmul", "a100", (1024,), None, CUBE)
 COPY = KernelLaunch(REPORT16, "vector_add", "a100", (10_000,), (256,), ("3=2560000",))
+PADDED = KernelLaunch(REPORT16, "vector_add", "a100", (10_000,), (256,), (f"3={100 * 256}",))
+FEW = KernelLaunch(REPORT16, "vector_add", "a100", (100,), (256,), (f"3={100 * 256}",))
 TEXTURE = KernelLaunch(
     TRACES / "cuda" / "sm_80" / "textures.sass",
     "sample_bilinear",
@@ -50,10 +56,10 @@ def math_throttle(launched: KernelLaunch, model: str, fma: float) -> float:
 
 
 def test_launch_latency_has_the_published_coefficients() -> None:
-    """Equations 27 and 28 with section 6.2's figures, CTA size in warps; k as hwdb says."""
+    """Equations 27 and 28 with section 6.2's figures, CTA size in warps; minus and k as in the authors' code."""
     situation = make_model_input(COPY)
-    slope = 0.0036 * 8**2 + 0.0366 * 8 + 1.1891
-    assert compute_launch_latency_cycles(situation, 1410.0) == pytest.approx(slope * 10_000 + 2446.57)
+    slope = 0.0036 * 8**2 - 0.0366 * 8 + 1.1891
+    assert compute_launch_latency_cycles(situation, 1410.0) == pytest.approx(slope * 10_000 + 1980)
     assert sum(compute_cold_miss_shares(situation).values()) == pytest.approx(1.0)
 
 
@@ -65,9 +71,12 @@ def test_launch_latency_shows_as_cold_caches() -> None:
 
 @pytest.mark.parametrize("fma", [512.0, 1024.0])
 def test_figure_16_twice_the_tensor_rate_halves_the_math_pipe_throttle(fma: float) -> None:
-    """A tensor-bound GEMM's; the paper draws 128, 256 and 512 FMA per tensor core, four to an SM."""
+    """A tensor-bound GEMM's; the paper draws 128, 256 and 512 FMA per tensor core, four to an SM.
+
+    By equation 12 it is the time of the products less that of issue, so somewhat less than half is left.
+    """
     ratio = math_throttle(GEMM, "amali", 2 * fma) / math_throttle(GEMM, "amali", fma)
-    assert ratio == pytest.approx(0.5, abs=0.1)
+    assert 0.3 < ratio < 0.5
 
 
 @pytest.mark.parametrize("model", ["amali", "steady"])
@@ -77,13 +86,14 @@ def test_figure_16_a_memory_bound_kernel_does_not_care(model: str) -> None:
 
 
 def test_figure_15_gcom_says_the_same_for_every_tensor_rate() -> None:
-    found = {
+    """But for the clock that the power of the work allows, at which DRAM's cycles are counted."""
+    found = [
         predict_with_model(
             make_model_input(GEMM, with_settings(GEMM.gpu, (ParameterSetting(FMA, fma),))), "gcom"
         ).cycles
         for fma in (512.0, 1024.0, 2048.0)
-    }
-    assert len(found) == 1
+    ]
+    assert found == pytest.approx([found[0]] * len(found), rel=0.002)
 
 
 def test_gcom_overestimates_the_tensor_throttle() -> None:
@@ -134,3 +144,55 @@ def test_divergence_counts_the_sub_core_with_most_instructions() -> None:
     stack = predict_with_model(situation, "amali").cpi_stack
     per_cta = situation.demand.instructions  # one warp of each CTA on each sub-core
     assert stack[Stall.IDLE] == pytest.approx(per_cta * (10 - 1024 / 108), rel=0.01)
+
+
+def sum_waits(launched: KernelLaunch, options: IntervalOptions) -> float:
+    """Cycles of S_I's waits for memory."""
+    found = predict_by_intervals(make_model_input(launched), options).prediction
+    return found.cpi_stack.get(Stall.LONG_SCOREBOARD, 0.0)
+
+
+def test_a_warp_of_the_ctas_that_work_stands_for_a_padded_grid() -> None:
+    """9,900 of 10,000 CTAs leave at once: the others wait as long as in a grid of their own."""
+    assert sum_waits(PADDED, amali.OPTIONS) == pytest.approx(sum_waits(FEW, amali.OPTIONS), rel=0.05)
+    assert sum_waits(PADDED, amali.LETTER) < 0.1 * sum_waits(FEW, amali.OPTIONS)
+    assert any(
+        "leave at once" in note for note in predict_with_model(make_model_input(PADDED), "amali").assumptions
+    )
+
+
+def test_no_cta_of_a_product_is_idle() -> None:
+    """All CTAs write a tile, and the two readings of the representative warp are the same."""
+    situation = make_model_input(GEMM)
+    every, working = (select_representative_warp(situation, which) for which in RepresentedWarps)
+    assert every.n_ctas == working.n_ctas == situation.grid_ctas
+    assert (every.execution_counts == working.execution_counts).all()
+
+
+def test_stalls_of_the_representative_warp_are_hidden_added_or_compared() -> None:
+    """GCoM's rule hides a part of them, AMALI's code none; the longer of both is at most their sum."""
+    cycles = {
+        overlap: predict_by_intervals(
+            make_model_input(COPY), replace(amali.OPTIONS, overlap=overlap)
+        ).prediction.cycles
+        for overlap in WarpOverlap
+    }
+    assert cycles[WarpOverlap.HIDDEN] < cycles[WarpOverlap.SUM]
+    assert cycles[WarpOverlap.LONGER] < cycles[WarpOverlap.SUM]
+
+
+def test_products_that_do_not_wait_for_each_other_count_once() -> None:
+    """The tensor core is what S_IP says, and the compiler's spacing of products is not counted beside it."""
+    situation = make_model_input(GEMM)
+    tensor = situation.costs.tensor_cycles[situation.kernel.opcode_ids] @ situation.execution_counts
+    ctas = math.ceil(situation.grid_ctas / situation.gpu.sm_count)
+    pipe_bound = float(tensor) * ctas  # one warp of each CTA on each sub-core
+    assert pipe_bound < predict_with_model(situation, "amali").cycles < 1.3 * pipe_bound
+
+
+def test_copies_that_bypass_the_l1_do_not_contend_for_it() -> None:
+    """LDGSTS.BYPASS is no access of the L1 (equation 11): a product's operands cost it nothing."""
+    stack = predict_with_model(make_model_input(GEMM), "amali").cpi_stack
+    operands = 2 * 128 * 32 * 2 * (4096 // 32)  # bytes that a CTA copies
+    waves = math.ceil(1024 / 108)
+    assert stack[Stall.LG_THROTTLE] < 0.5 * waves * operands / 125  # bytes per cycle of an L1

@@ -86,6 +86,17 @@ def test_order_of_kernels_changes_nothing(tmp_path: Path) -> None:
         ("DMMA.884", "a100", 16),
         ("DMMA.884", "h100", 8),  # warps are the only ones to make it: no share of what warpgroups reach
         ("HMMA.SP.16832.F32", "a100", 8),
+        # flashinfer-ai/flashinfer#3628: block scales escape the half rate of GeForce's FP32 accumulation
+        ("QMMA.16832.F32.E4M3.E4M3", "rtx-5090", 32),
+        ("QMMA.16832.F16.E4M3.E4M3", "rtx-5090", 16),
+        ("QMMA.SF.16832.F32.E4M3.E4M3.E8", "rtx-5090", 16),
+        ("QMMA.SF.16832.F32.E4M3.E4M3.E8", "rtx-5060-ti", 16),
+        ("QMMA.SF.16832.F32.E4M3.E4M3.E8", "rtx-pro-6000-blackwell-server", 16),
+        ("QMMA.16832.F32.E4M3.E4M3", "rtx-pro-6000-blackwell-server", 16),
+        # mmapeak on an RTX 5090: FP6 at half of FP8's full rate, scaled or not, with either accumulator
+        ("QMMA.SF.16832.F32.E3M2.E3M2.E8", "rtx-5090", 32),
+        ("QMMA.16832.F16.E3M2.E3M2", "rtx-5090", 32),
+        ("OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X", "rtx-5090", 16),
     ],
 )
 def test_tensor_initiation_intervals(mnemonic: str, gpu: str, cycles: float) -> None:
@@ -127,6 +138,23 @@ def test_known_tile_of_a_tensor_core_instruction_is_taken_from_its_descriptor() 
     (kernel,) = predict(DUMPS[4], "b200", 64)
     assert kernel.mix["UTCHMMA"] > 0
     assert not [note for note in first(kernel).assumptions if "tcgen05" in note]
+
+
+def test_a_pair_does_the_work_of_two_ctas_where_its_tile_is_not_known(tmp_path: Path) -> None:
+    """One instruction multiplies on both SMs: twice the operations of one CTA's, in the same time of each."""
+
+    def analyze(opcode: str) -> KernelReport:
+        product = f"{opcode} gdesc[UR10], gdesc[UR12], tmem[UR27], tmem[UR28], idesc[UR29], UPT"
+        dump = tmp_path / f"{opcode}.sass"
+        lines = (f"        /*{16 * place:04x}*/  {text} ;\n" for place, text in enumerate((product, "EXIT")))
+        dump.write_text(f"\tcode for sm_100a\n\t\tFunction : products\n{''.join(lines)}")
+        (kernel,) = analyzer.analyze(str(dump), "b200").kernels
+        return kernel
+
+    one, pair = analyze("UTCHMMA"), analyze("UTCHMMA.2CTA")
+    assert one.flops > 0
+    assert (pair.flops, pair.tensor_fma) == (2 * one.flops, 2 * one.tensor_fma)
+    assert pair.pipes["tc"].cycles == one.pipes["tc"].cycles
 
 
 def test_launch_facts_replace_assumptions() -> None:

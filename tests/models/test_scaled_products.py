@@ -32,12 +32,13 @@ def test_copies_of_scales_queue_among_products() -> None:
     assert least < predicted().cycles / BATCHES < least + LATENCY_CYCLES
 
 
-def test_narrow_products_run_at_a_clock_of_their_own() -> None:
+def test_products_draw_more_than_the_power_that_there_is() -> None:
     b200 = load_gpu("b200")
-    narrow = b200.file.clock.sustained_narrow_mhz
-    assert narrow is not None
-    assert predicted().clock_mhz == narrow.value < b200.find_clock_mhz(tensor=TensorRate.BF16).value
-    assert b200.find_clock_mhz(tensor=TensorRate.FP8) is narrow
+    assert b200.arch is not None
+    assert b200.arch.energy is not None
+    share = b200.arch.energy.tensor_clock_share
+    assert share is not None
+    assert predicted().clock_mhz < share.value * b200.file.clock.boost_mhz.value
 
 
 @pytest.mark.parametrize("gpu", ["h100-sxm", "l40s"])

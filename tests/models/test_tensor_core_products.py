@@ -89,11 +89,22 @@ def least_cycles() -> float:
     return N**3 / (gpu.sm_count * rate.value)
 
 
-@pytest.mark.parametrize(("step", "ctas"), [(PLAIN, 1), (SWIZZLED, 4)], ids=["512 columns", "128 columns"])
-def test_tensor_memory_limits_resident_ctas(step: Step, ctas: int) -> None:
+@pytest.mark.parametrize("step", [PLAIN, SWIZZLED], ids=["512 columns", "128 columns"])
+def test_a_cta_that_keeps_the_right_to_allocate_is_alone_on_its_sm(step: Step) -> None:
+    """They give it up behind their products: no other CTA can start before, however few columns it wants."""
     found = predicted(step)
-    assert found.ctas_per_sm == ctas
+    assert found.ctas_per_sm == 1
     assert found.occupancy_limiter == "tensor memory"
+    assert any("relinquish_alloc_permit" in note for note in found.assumptions)
+
+
+def test_ctas_that_give_up_the_right_to_allocate_share_an_sm() -> None:
+    """Triton's product gives it up behind its allocation of 128 columns or more."""
+    dump = str(TRACES / "triton" / "sm_100" / "matmul.sass")
+    launch = Launch(grid=Dim3(1024), block=Dim3(128))
+    (kernel,) = analyzer.analyze(dump, B200, options=Options(launch=launch, models=("roofline",))).kernels
+    assert kernel.predictions[0].ctas_per_sm > 1
+    assert not any("relinquish_alloc_permit" in note for note in kernel.predictions[0].assumptions)
 
 
 @each_step
@@ -124,11 +135,20 @@ def test_each_step_is_no_slower_than_the_one_before(before: Step, after: Step) -
 
 
 @pytest.mark.parametrize("step", EARLY, ids=lambda step: step.cubin)
-def test_looking_at_a_buffer_before_it_is_needed_costs_next_to_nothing(step: Step) -> None:
+def test_looking_at_a_buffer_before_it_is_needed_costs_little(step: Step) -> None:
     """Loops of two rounds at once, in each of which a warp looks one buffer ahead: in all rounds but a tile's
-    last one, or behind the last of a tile at the next tile's first, which it looks at again.
+    last one, or behind the last of a tile at the next tile's first, which it looks at again. The code waits for
+    the answer before it multiplies, so one buffer of the four is full for longer.
     """
-    assert predicted(step).cycles == pytest.approx(predicted(PERSISTENT).cycles, rel=0.05)
+    assert predicted(step).cycles == pytest.approx(predicted(PERSISTENT).cycles, rel=0.10)
+
+
+def test_a_pair_that_does_not_stay_pays_for_its_first_copies_and_its_stores() -> None:
+    """Of four tiles a pair each, none is stored while the next is multiplied: Modular's kernels of this form
+    reach 1,429 and 1,493 TFLOPS on B200 where the persistent one reaches 1,772 (Matrix Multiplication on
+    Blackwell, parts 3 and 4).
+    """
+    assert 1.12 <= predicted(PAIRS).cycles / predicted(PERSISTENT).cycles <= 1.30
 
 
 def test_a_part_of_the_warps_arrives_in_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,14 +202,24 @@ def test_rows_of_16_bytes_are_requests_of_their_own() -> None:
 
 def test_one_warp_that_copies_ahead_nearly_keeps_up_with_two() -> None:
     one, two = predicted(STAGES).time_us, predicted(WARPS).time_us
-    assert one <= 1.3 * two
+    assert one <= 1.4 * two
+
+
+@pytest.mark.parametrize("step", [WARPS, PERSISTENT], ids=lambda step: step.cubin)
+def test_no_loop_takes_longer_than_the_kernel(step: Step) -> None:
+    """Warps that copy, multiply and store work at the same time: each at most as long as the kernel."""
+    loops = [loop for loop in report_of(step).loops if loop.depth == 1]
+    assert len([loop for loop in loops if loop.warp_share < 1.0]) == 3
+    for loop in loops:
+        assert loop.cycles_per_iteration is not None
+        assert loop.trip_count * loop.cycles_per_iteration <= 1.01 * predicted(step).cycles
 
 
 @each_step
 def test_a_busy_tensor_core_is_the_bound(step: Step) -> None:
     found = predicted(step)
     is_busy = least_cycles() >= 0.8 * found.cycles
-    if is_busy or step in (PAIRS, PERSISTENT):
+    if is_busy or step is PERSISTENT:
         assert found.bound == "tc"
 
 

@@ -71,10 +71,14 @@ def _find_heaviest_label(labels: IntArray, share: FloatArray) -> int:
 
 
 def _cluster_rows(rows: FloatArray, weights: FloatArray) -> IntArray:
-    """Return the cluster of each row, by k-means with the best silhouette. Raises UsageError."""
+    """Return the cluster of each row, by k-means with the best silhouette. Raises UsageError.
+
+    It runs in one thread: sums in another order can make another one of two equally good clusterings best.
+    """
     if len(rows) <= 2:
         return np.arange(len(rows), dtype=np.int64)
     try:
+        limits = import_module("threadpoolctl").threadpool_limits
         cluster, metrics = import_module("sklearn.cluster"), import_module("sklearn.metrics")
     except ImportError:
         raise UsageError(
@@ -83,9 +87,10 @@ def _cluster_rows(rows: FloatArray, weights: FloatArray) -> IntArray:
     sample = np.unique(np.linspace(0, len(rows) - 1, _MAX_SAMPLED_ROWS).astype(np.int64))
     best, labels = _MIN_SILHOUETTE_SCORE, np.zeros(len(rows), dtype=np.int64)
     for k in range(2, min(_MAX_CLUSTERS, len(rows) - 1) + 1):
-        fit = cluster.KMeans(n_clusters=k, n_init=10, random_state=_RANDOM_SEED).fit(
-            rows, sample_weight=weights
-        )
+        with limits(limits=1):
+            fit = cluster.KMeans(n_clusters=k, n_init=10, random_state=_RANDOM_SEED).fit(
+                rows, sample_weight=weights
+            )
         found = np.asarray(fit.labels_, dtype=np.int64)
         if not 2 <= len(np.unique(found[sample])) < len(sample):
             continue

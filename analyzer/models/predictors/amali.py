@@ -1,8 +1,20 @@
-"""AMALI (Cao et al., ISCA 2025): intervals, tensor cores by modifiers, launch latency, divergence."""
+"""AMALI (Cao et al., ISCA 2025): intervals, tensor cores by modifiers, launch latency, divergence.
+
+`OPTIONS` takes the paper's sense where its letter leaves a choice or fails, `LETTER` the letter: one warp
+stands for all, idle ones too, and its stalls and the issue of the others add up, as in the published code.
+"""
+
+from msgspec.structs import replace
 
 from analyzer.models.interface import ModelInput
-from analyzer.models.interval_model import IntervalOptions, MmaIntervalSource, predict_by_intervals
+from analyzer.models.interval_model import (
+    IntervalOptions,
+    MmaIntervalSource,
+    WarpOverlap,
+    predict_by_intervals,
+)
 from analyzer.models.model_result import ModelResult
+from analyzer.models.warp_selection import RepresentedWarps
 
 NAME = "amali"
 OPTIONS = IntervalOptions(
@@ -11,7 +23,9 @@ OPTIONS = IntervalOptions(
     has_structural_contention=True,
     has_launch_latency=True,
     has_divergence=True,
+    overlap=WarpOverlap.LONGER,
 )
+LETTER = replace(OPTIONS, overlap=WarpOverlap.SUM, represented=RepresentedWarps.ALL)
 
 
 def predict(model_input: ModelInput) -> ModelResult:

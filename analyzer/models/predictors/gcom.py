@@ -5,7 +5,12 @@ type. There is no launch latency and no divergence.
 """
 
 from analyzer.models.interface import ModelInput
-from analyzer.models.interval_model import IntervalOptions, MmaIntervalSource, predict_by_intervals
+from analyzer.models.interval_model import (
+    IntervalOptions,
+    MmaIntervalSource,
+    WarpOverlap,
+    predict_by_intervals,
+)
 from analyzer.models.model_result import ModelResult
 
 NAME = "gcom"
@@ -15,6 +20,7 @@ OPTIONS = IntervalOptions(
     has_structural_contention=True,
     has_launch_latency=False,
     has_divergence=False,
+    overlap=WarpOverlap.HIDDEN,
 )
 
 

@@ -1,7 +1,12 @@
 """MDM (Wang et al., MICRO 2020) as AMALI describes it: intervals and contention beyond the L1 alone."""
 
 from analyzer.models.interface import ModelInput
-from analyzer.models.interval_model import IntervalOptions, MmaIntervalSource, predict_by_intervals
+from analyzer.models.interval_model import (
+    IntervalOptions,
+    MmaIntervalSource,
+    WarpOverlap,
+    predict_by_intervals,
+)
 from analyzer.models.model_result import ModelResult
 
 NAME = "mdm"
@@ -11,6 +16,7 @@ OPTIONS = IntervalOptions(
     has_structural_contention=False,
     has_launch_latency=False,
     has_divergence=False,
+    overlap=WarpOverlap.HIDDEN,
 )
 
 

@@ -7,6 +7,7 @@ proportions of the simulated warps' own cycles.
 """
 
 import numpy as np
+from msgspec.structs import replace
 
 from analyzer.demand.opcode_costs import PIPES
 from analyzer.ir.arrays import FloatArray
@@ -29,25 +30,43 @@ from analyzer.models.model_result import (
     find_clock_mhz,
     make_prediction,
 )
-from analyzer.models.residuals import find_time_factors
+from analyzer.models.power import find_launch_clock
+from analyzer.models.residuals import LaunchTraits, load_residuals, measure_guessed_share
 from analyzer.models.sm.launch_simulation import LaunchSimulation, WarpCycles, simulate_launch
 from analyzer.models.sm.resource_demand import OUTGOING_KINDS, StepKind
 from analyzer.models.sm.simulation_state import NO_INSTRUCTIONS_COLUMN, NOT_SELECTED_COLUMN
 from analyzer.models.sm.warp_program import WarpProgram
 from analyzer.models.stalls import StallAccumulator
+from analyzer.models.timeline import WarpTimeline
 from analyzer.models.timeline_builder import build_warp_timeline
-from analyzer.models.wait_causes import REGISTER_PORTS_INDEX, STALL_BY_CAUSE
+from analyzer.models.wait_causes import N_WAIT_CAUSES, REGISTER_PORTS_INDEX, STALL_BY_CAUSE, WaitCause
 
 NAME = "sm"
 ATOMICS_BOUND = "atomics"
 LOAD_STORE_BOUND = "load/store path"
 REGISTER_PORTS_BOUND = "register ports"
 _MIN_BINDING_SHARE = 0.8
+_CLOCK_TOLERANCE = 0.03
 _SHARED_BOUNDS = frozenset({L2_BOUND, DRAM_BOUND, ATOMICS_BOUND})
 
 
 def predict(model_input: ModelInput) -> ModelResult:
-    """Predict cycles, stall stack and time of one kernel on one GPU."""
+    """Predict cycles, stall stack and time of one kernel on one GPU.
+
+    The clock is first that of a launch whose binding unit never waits. Where the cycles leave it another one
+    by the power that it draws, they are simulated again.
+    """
+    result = _predict_at_clock(model_input)
+    if model_input.clock_mhz is not None:
+        return result
+    state = find_launch_clock(model_input, result.prediction.cycles, result.prediction.clock_mhz)
+    if state is None or abs(state.clock_mhz / result.prediction.clock_mhz - 1.0) < _CLOCK_TOLERANCE:
+        return result
+    return _predict_at_clock(replace(model_input, power_clock_mhz=state.clock_mhz))
+
+
+def _predict_at_clock(model_input: ModelInput) -> ModelResult:
+    """Predict a launch at the clock that is known of it so far."""
     clock, miss_rates = find_clock_mhz(model_input), estimate_miss_rates(model_input)
     simulation = simulate_launch(model_input, miss_rates, clock)
     accumulator = StallAccumulator(len(model_input.kernel))
@@ -65,8 +84,18 @@ def predict(model_input: ModelInput) -> ModelResult:
     name = max(bounds, key=lambda which: bounds[which], default=LATENCY_BOUND)
     bound = name if bounds.get(name, 0.0) >= _MIN_BINDING_SHARE * cycles else LATENCY_BOUND
     bound = LAUNCH_BOUND if overhead > cycles or is_dispatch else bound
-    low, high = find_time_factors(model_input, bound, stalls.sum_by_stall())
+    low, high = load_residuals().find_factors(
+        LaunchTraits(
+            time_us=stalls.total_cycles / clock,
+            bound=bound,
+            busy={which: limit / stalls.total_cycles for which, limit in bounds.items()},
+            stalls=stalls.sum_by_stall(),
+            guessed_share=measure_guessed_share(model_input),
+        )
+    )
     mean_ctas = model_input.grid_ctas * (1.0 - simulation.idle_cta_share) / model_input.gpu.sm_count
+
+    timeline = build_warp_timeline(model_input, model_input.execution_counts, miss_rates)
 
     def predict_balanced_cycles(ctas_per_sm: int) -> float:
         ratio = ctas_per_sm / simulation.n_ctas
@@ -92,11 +121,26 @@ def predict(model_input: ModelInput) -> ModelResult:
             notes=simulation.notes,
         ),
         stalls=stalls,
-        timeline=build_warp_timeline(model_input, model_input.execution_counts, miss_rates),
+        timeline=timeline,
+        role_timeline=_make_role_timeline(warp_cycles, timeline) if simulation.parameters.pipelines else None,
         sm_scaling=SmScaling(mean_ctas, cycles, predict_balanced_cycles),
         dram_bytes=bounds.get(DRAM_BOUND, 0.0)
         * convert_to_bytes_per_cycle(model_input.gpu.dram_read_gbps, clock),
     )
+
+
+def _make_role_timeline(warp_cycles: WarpCycles, timeline: WarpTimeline) -> WarpTimeline:
+    """Return the waits for one execution of each instruction in the simulation.
+
+    There a warp waits for a buffer that others fill while it does other work: less than alone, where each
+    round waits for its own copies and products.
+    """
+    executions = np.maximum(warp_cycles.selected, 1e-9)[:, np.newaxis]
+    waits = warp_cycles.waits[:, :N_WAIT_CAUSES] / executions
+    others = warp_cycles.waits[:, N_WAIT_CAUSES:].sum(axis=1) + warp_cycles.stall_count_cycles
+    waits[:, WaitCause.WAIT] += others / executions[:, 0]
+    waits[warp_cycles.selected <= 0] = 0.0
+    return WarpTimeline(waits, timeline.producers)
 
 
 def _compute_empty_slot_share(simulation: LaunchSimulation, warp_cycles: WarpCycles) -> float:

@@ -21,12 +21,10 @@ from numpy.typing import NDArray
 
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.ir.arrays import FloatArray
-from analyzer.ir.opcode import GLOBAL_SPACES
+from analyzer.ir.opcode import GLOBAL_SPACES, OpKind
 from analyzer.models.interface import ModelInput
 
 _NS_PER_US = 1000.0
-# Of a line, beyond which its other sectors are those of a neighbour's request at the same time.
-_MAX_PIECE_SECTORS = 2.5
 
 
 def compute_turnaround_factors(
@@ -45,27 +43,31 @@ def compute_turnaround_factors(
 
 
 def compute_piece_factors(model_input: ModelInput) -> FloatArray:
-    """Compute the factor on the DRAM time of each instruction for pieces of lines, [n]; 1 for stores."""
+    """Compute the factor on the DRAM time of each load for pieces of lines, [n]; 1 for all else.
+
+    Of copies to shared memory, whose next step asks for the rest, and of gathers. What other loads leave of a
+    line, their neighbours ask for at about the same time, but for requests of one sector.
+    """
     factors = np.ones(len(model_input.kernel))
     if model_input.profile is None:
         return factors
-    lines = {} if model_input.cache_rates is None else model_input.cache_rates.by_row
-    missed_lines = model_input.gpu.file.l2.missed_lines_per_us
-    lone_factor = model_input.arch.memory.lone_sector_dram_factor.value
+    recorded = {} if model_input.cache_rates is None else model_input.cache_rates.by_row
     for access in model_input.profile.accesses:
-        if access.space not in GLOBAL_SPACES or access.is_store or not access.requests or not access.sectors:
-            continue
-        sectors, is_recorded = access.sectors / access.requests, access.row in lines
-        # Elsewhere how often a sector comes again is not known, and its DRAM share is an upper limit already.
-        has_known_reuse = access.is_indirect or access.unique_bytes is not None
-        if missed_lines is not None and is_recorded and has_known_reuse:
-            in_line = sectors / max(1.0, lines[access.row].lines_per_request)
-            if in_line <= _MAX_PIECE_SECTORS:
-                line_bytes = model_input.gpu.dram_read_gbps.value * _NS_PER_US / missed_lines.value
-                factors[access.row] = max(1.0, line_bytes / (in_line * SECTOR_BYTES))
-        else:
-            in_line = sectors / (
-                lines[access.row].lines_per_request if is_recorded and access.is_indirect else 1.0
+        if access.space in GLOBAL_SPACES and not access.is_store and access.requests and access.sectors:
+            is_apart = (
+                access.is_indirect or model_input.kernel.find_opcode(access.row).kind is OpKind.ASYNC_COPY
             )
-            factors[access.row] = 1.0 + max(0.0, 2.0 - in_line) * (lone_factor - 1.0)
+            lines = recorded[access.row].lines_per_request if is_apart and access.row in recorded else 1.0
+            in_line = access.sectors / access.requests / max(1.0, lines)
+            factors[access.row] = _compute_piece_factor(model_input, in_line, is_apart=is_apart)
     return factors
+
+
+def _compute_piece_factor(model_input: ModelInput, sectors_in_line: float, *, is_apart: bool) -> float:
+    """Compute the DRAM time of a piece over that of its bytes in whole lines."""
+    missed_lines = model_input.gpu.file.l2.missed_lines_per_us
+    if missed_lines is None or not is_apart:
+        lone_factor = model_input.arch.memory.lone_sector_dram_factor.value
+        return 1.0 + max(0.0, 2.0 - sectors_in_line) * (lone_factor - 1.0)
+    line_bytes = model_input.gpu.dram_read_gbps.value * _NS_PER_US / missed_lines.value
+    return max(1.0, line_bytes / (sectors_in_line * SECTOR_BYTES))

@@ -24,7 +24,13 @@ from analyzer.models.sm.extrapolation import (
     estimate_sm_cycles,
     simulates_whole_warps,
 )
-from analyzer.models.sm.resource_demand import ResourceDemand, StepKind, measure_resource_demand
+from analyzer.models.sm.launch_tail import SmLoad, estimate_waves, scale_shared_cycles
+from analyzer.models.sm.resource_demand import (
+    ResourceDemand,
+    StepKind,
+    find_min_l2_share,
+    measure_resource_demand,
+)
 from analyzer.models.sm.simulation_state import N_WAIT_COLUMNS, PipelineParameters, SmParameters
 from analyzer.models.sm.warp_program import WarpProgram, build_warp_program
 from analyzer.models.sm.warp_roles import WarpRoles, find_warp_roles
@@ -94,7 +100,7 @@ class LaunchSimulation(Struct, frozen=True, eq=False):
         """
         return estimate_sm_cycles(
             tuple(
-                _scale_shared_cycles(one, self.schedule_factor / self.mean_load_share)
+                scale_shared_cycles(one, self.schedule_factor / self.mean_load_share)
                 for one in self.warp_programs
             ),
             self.parameters,
@@ -163,7 +169,14 @@ def simulate_launch(model_input: ModelInput, miss_rates: MissRates, clock_mhz: f
     factor = _find_schedule_factor(model_input, warp_roles, cta_programs, longest)
     cta_programs = replace(
         cta_programs,
-        warp_programs=tuple(_scale_shared_cycles(one, 1.0 / factor) for one in cta_programs.warp_programs),
+        warp_programs=tuple(scale_shared_cycles(one, 1.0 / factor) for one in cta_programs.warp_programs),
+    )
+    load = SmLoad(
+        n_ctas=n_ctas,
+        n_slots=parameters.ctas_per_sm,
+        mean_ctas=mean_ctas if factor == 1.0 else n_ctas,
+        mean_load_share=mean_load_share,
+        min_l2_share=find_min_l2_share(model_input, clock_mhz),
     )
     return LaunchSimulation(
         warp_programs=cta_programs.warp_programs,
@@ -171,7 +184,7 @@ def simulate_launch(model_input: ModelInput, miss_rates: MissRates, clock_mhz: f
         parameters=cta_programs.parameters,
         n_ctas=n_ctas,
         idle_cta_share=1.0 - warp_roles.n_busy_ctas / max(1, model_input.grid_ctas),
-        estimate=estimate_sm_cycles(cta_programs.warp_programs, cta_programs.parameters, n_ctas),
+        estimate=estimate_waves(cta_programs.warp_programs, cta_programs.parameters, load),
         min_cycles=min_cycles,
         mean_load_share=mean_load_share,
         schedule_factor=factor,
@@ -190,12 +203,12 @@ def _find_schedule_factor(
     if work is None or not longest_cycles or not sms < len(work) <= MAX_SCHEDULED_CTAS:
         return 1.0
     programs, parameters = cta_programs.warp_programs, cta_programs.parameters
-    alone = estimate_sm_cycles(programs, parameters, 1).cycles
+    alone = parameters.cta_turnover_cycles + estimate_sm_cycles(programs, parameters, 1).cycles
     together = estimate_sm_cycles(programs, parameters, n_slots).cycles if n_slots > 1 else alone
     gain = min(float(n_slots), max(1.0, n_slots * alone / together))
     mean, most = float(work.sum()) / warp_roles.n_busy_ctas, float(work.max())
-    cycles_per_instruction = max(0.0, longest_cycles - alone) / max(1.0, most - mean)
-    durations = np.maximum(alone + (work - mean) * cycles_per_instruction, 0.0)
+    longer = max(0.0, longest_cycles + parameters.cta_turnover_cycles - alone)
+    durations = np.maximum(alone + (work - mean) * longer / max(1.0, most - mean), 0.0)
     return compute_schedule_factor(durations, warp_roles.n_busy_ctas, SmSlots(sms, n_slots, gain))
 
 
@@ -233,7 +246,12 @@ def _make_sm_parameters(
         l2_burst_cycles=memory.l2_burst_cycles.value,
         store_queue_cycles=memory.store_queue_cycles.value,
         dram_load_cycles=memory.dram_load_cycles.value,
-        cta_launch_interval_cycles=gpu.sm_count * clock_mhz / launch.ctas_per_us.value,
+        cta_start_interval_cycles=max(
+            memory.cta_start_cycles.value,
+            memory.warp_start_cycles.value * model_input.occupancy.warps_per_cta,
+        ),
+        cta_end_interval_cycles=gpu.sm_count * clock_mhz / launch.ctas_per_us.value,
+        cta_turnover_cycles=memory.cta_turnover_cycles.value,
         read_release_cycles=read_release_cycles,
         max_iterations=ALL_ITERATIONS,
         max_ldgsts_in_flight=int(memory.ldgsts_per_warp.value) if memory.ldgsts_per_warp else 0,
@@ -282,16 +300,6 @@ def _scale_shared_demand(resource_demand: ResourceDemand, mean_work_share: float
         l2_cycles=resource_demand.l2_cycles * mean_work_share,
         dram_cycles=resource_demand.dram_cycles * mean_work_share,
         atomic_cycles=resource_demand.atomic_cycles * mean_work_share,
-    )
-
-
-def _scale_shared_cycles(warp_program: WarpProgram, factor: float) -> WarpProgram:
-    """Scale the demand of a program for L2, DRAM and atomics."""
-    return replace(
-        warp_program,
-        l2_cycles=[factor * cycles for cycles in warp_program.l2_cycles],
-        dram_cycles=[factor * cycles for cycles in warp_program.dram_cycles],
-        atomic_cycles=[factor * cycles for cycles in warp_program.atomic_cycles],
     )
 
 

@@ -4,8 +4,14 @@ A warp counts its own waits and arrivals at each pipeline; the n-th wait is for 
 at its latest arrival, whichever order the arrivals are simulated in. A wait for a phase that has ended costs
 nothing but the time up to that end; for one that has not, the warp is kept until an arrival ends a phase,
 and then looks again.
+
+Where nothing moves any more, arrivals are missing that come from elsewhere: those of the other CTA of a pair,
+for which a warp waits before it allocates tensor memory. Then the waits go on that no warp of this CTA could
+end, since all that arrive there wait there too. Example: warp 1 waits for the other CTA, warps 2 to 5 for the
+products of warp 1: warp 1 goes on, and warps 2 to 5 wait for its products.
 """
 
+from collections.abc import Sequence
 from heapq import heappush
 
 from analyzer.models.sm.resource_demand import StepKind
@@ -18,21 +24,29 @@ from analyzer.models.sm.simulated_warp import (
     StepPhase,
 )
 from analyzer.models.sm.simulation_state import ROUNDING_TOLERANCE, SmParameters
+from analyzer.models.sm.warp_program import WarpProgram
 from analyzer.models.wait_causes import WaitCause
 
 _BARRIER = int(WaitCause.BARRIER)
 _HAS_ISSUED = int(StepPhase.HAS_ISSUED)
-_COMMIT_KIND = int(StepKind.MBARRIER_COMMIT)
+_COMMIT_KIND, _WAIT_KIND = int(StepKind.MBARRIER_COMMIT), int(StepKind.MBARRIER_WAIT)
 
 
 class Mbarriers:
     """Operations of warps on the pipelines of their CTAs."""
 
-    __slots__ = ("heap", "pipelines", "read_release_cycles")
+    __slots__ = ("arriving_roles", "heap", "pipelines", "read_release_cycles")
 
-    def __init__(self, parameters: SmParameters, heap: EventHeap) -> None:
+    def __init__(
+        self, parameters: SmParameters, heap: EventHeap, warp_programs: Sequence[WarpProgram]
+    ) -> None:
         self.pipelines, self.heap = parameters.pipelines, heap
         self.read_release_cycles = parameters.read_release_cycles
+        self.arriving_roles: list[set[int]] = [set() for _ in self.pipelines]
+        for role, program in enumerate(warp_programs):
+            for pipeline, kind in zip(program.pipeline, program.kind, strict=True):
+                if pipeline >= 0 and kind != _WAIT_KIND:
+                    self.arriving_roles[pipeline].add(role)
 
     def serve_wait(self, warp: SimulatedWarp, step: SimulatedStep, at: float, time: float) -> float | None:
         """Wait for the next phase: here, or where the scoreboard is needed that the test writes."""
@@ -95,9 +109,18 @@ class Mbarriers:
             heappush(self.heap, (max(phases.phase_ends[-1], other.blocked_since), other.number, other))
         phases.waiting_warps = []
 
-    def release_all(self, cta: SimulatedCta) -> None:
+    def release_hopeless_waits(self, cta: SimulatedCta) -> None:
         """Let the warps of a CTA go on that wait for phases which nothing will end."""
-        for phases in cta.pipeline_phases:
+        waiting_roles = [{warp.role for warp in phases.waiting_warps} for phases in cta.pipeline_phases]
+        kept = set[int]().union(*waiting_roles)
+        hopeless = [
+            phases
+            for phases, waiting, arriving in zip(
+                cta.pipeline_phases, waiting_roles, self.arriving_roles, strict=True
+            )
+            if waiting and not arriving & (kept - waiting)
+        ]
+        for phases in hopeless or cta.pipeline_phases:
             phases.n_free_waits += bool(phases.waiting_warps)
             for warp in phases.waiting_warps:
                 heappush(self.heap, (warp.blocked_since, warp.number, warp))

@@ -45,6 +45,7 @@ from analyzer.models.miss_rates import (
     scale_dram_cycles_to_clock,
 )
 from analyzer.models.sm.dram_traffic import compute_piece_factors, compute_turnaround_factors
+from analyzer.models.sm.l2_requests import compute_request_cycles
 from analyzer.models.sm.register_ports import count_port_cycles
 from analyzer.models.sm.spill_reuse import SpillAccesses, measure_spill_reuse
 from analyzer.models.sm.store_traffic import compute_store_dram_shares
@@ -134,6 +135,9 @@ def measure_resource_demand(
     l2_cycles = moved * l2_share / l2
     by_lines *= np.where(is_store, _compute_l2_store_line_cycles(model_input), 0.0)
     l2_cycles = np.maximum(l2_cycles, by_lines)
+    lines = _count_lines(model_input, model_input.access_bytes.global_bytes / SECTOR_BYTES)
+    requests = compute_request_cycles(model_input, lines * l2_share * mean_load_share, clock_mhz, sms)
+    l2_cycles = np.maximum(l2_cycles, requests)
     l2_cycles[copies] = np.maximum(l2_cycles, moved * dram_share / slowest)[copies]
     l2_cycles = np.maximum(l2_cycles, _compute_copy_engine_cycles(model_input) * mean_load_share)
     dram_bytes = moved * dram_share
@@ -182,6 +186,13 @@ def _compute_l2_bytes_per_cycle(model_input: ModelInput, clock_mhz: float, busy_
     whole = compute_noc_bytes_per_cycle(model_input, clock_mhz)
     port = model_input.arch.memory.l2_port_bytes_per_cycle.value
     return max(whole / model_input.gpu.sm_count, min(port, whole / busy_sms))
+
+
+def find_min_l2_share(model_input: ModelInput, clock_mhz: float) -> float:
+    """Return the least share of its part of the L2's rate that a busy SM needs: its port takes no more."""
+    whole = compute_noc_bytes_per_cycle(model_input, clock_mhz)
+    port = model_input.arch.memory.l2_port_bytes_per_cycle.value
+    return min(1.0, whole / model_input.gpu.sm_count / port)
 
 
 def _compute_l2_store_line_cycles(model_input: ModelInput) -> float:

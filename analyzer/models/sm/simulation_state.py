@@ -30,7 +30,9 @@ class SmParameters(Struct, frozen=True, kw_only=True):
     l2_burst_cycles: float  # work that the L2 and the DRAM take at once
     store_queue_cycles: float  # work of the L2 that stores may leave in its queue before they stall
     dram_load_cycles: float  # see `MemorySubsystem.dram_load_cycles`
-    cta_launch_interval_cycles: float  # between two CTAs that are launched on the SM
+    cta_start_interval_cycles: float  # between two CTAs that begin on the SM
+    cta_end_interval_cycles: float  # between two CTAs of the SM whose ends the GPU takes notice of
+    cta_turnover_cycles: float  # from the end of a CTA until the next one in its slot begins
     read_release_cycles: float  # until a memory instruction has read its registers
     max_iterations: int  # simulated iterations of one sequence
     pipelines: tuple[PipelineParameters, ...] = ()  # of mbarriers

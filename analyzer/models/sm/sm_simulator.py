@@ -80,11 +80,12 @@ class _SmSimulator:
         self.n_ctas_to_launch = self.n_ctas = n_ctas
         self.next_warp_number = _FIRST_WARP_NUMBER
         self.resident_ctas: list[SimulatedCta] = []
-        self.last_launch = -parameters.cta_launch_interval_cycles
+        self.last_start = -parameters.cta_start_interval_cycles
+        self.last_end = -parameters.cta_end_interval_cycles
         self.result = SimulationResult()
         self.heap: EventHeap = []
         self.subcores = Subcores(parameters.n_subcores, parameters.read_release_cycles)
-        self.mbarriers = Mbarriers(parameters, self.heap)
+        self.mbarriers = Mbarriers(parameters, self.heap, warp_programs)
         self.path = LoadStorePath(parameters, self.heap, self.mbarriers)
         self.barriers = CtaBarriers(self.heap, self.path)
         handlers = self.list_handlers()
@@ -197,10 +198,10 @@ class _SmSimulator:
                     break
 
     def launch_cta(self, time: float) -> None:
-        """Put the warps of the next CTA on the heap, an interval after the last launch at the earliest."""
+        """Put the warps of the next CTA on the heap, an interval after the last start at the earliest."""
         parameters = self.parameters
-        time = max(time, self.last_launch + parameters.cta_launch_interval_cycles)
-        self.last_launch = time
+        time = max(time, self.last_start + parameters.cta_start_interval_cycles)
+        self.last_start = time
         self.n_ctas_to_launch -= 1
         wave = (self.n_ctas - self.n_ctas_to_launch - 1) // parameters.ctas_per_sm
         cta = SimulatedCta(len(parameters.role_by_warp), wave, parameters.pipelines)
@@ -283,11 +284,12 @@ class _SmSimulator:
         if cta.n_warps_left:
             return
         self.resident_ctas.remove(cta)
+        time = self.last_end = max(time, self.last_end + self.parameters.cta_end_interval_cycles)
         self.result.n_ctas += 1
         self.result.cta_end_cycles.append(time)
         self.result.cycles = max(self.result.cycles, time)
         if self.n_ctas_to_launch:
-            self.launch_cta(time)
+            self.launch_cta(time + self.parameters.cta_turnover_cycles)
 
     def release_blocked_warps(self) -> bool:
         """Let warps go on that wait for others which never come, and return whether there were any.
@@ -302,7 +304,7 @@ class _SmSimulator:
         for state in states:
             self.barriers.release(state, 0.0)
         for cta in self.resident_ctas if not states else ():
-            self.mbarriers.release_all(cta)
+            self.mbarriers.release_hopeless_waits(cta)
         return bool(self.heap)
 
 
