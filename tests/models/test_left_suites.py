@@ -39,7 +39,7 @@ def test_a_figure_comes_from_the_nearest_architecture_that_the_suite_did_not_tea
 def test_a_figure_stays_while_another_suite_says_it_too() -> None:
     assert "sched.global_load.issue_cycles" not in replaced("rtx-a6000", "kernels/sgemm_cuda")
     assert replaced("rtx-2080-ti", "gemm/gemm")["sched.global_load.issue_cycles"] == 14
-    assert not replaced("a40", "moe/lists")
+    assert not replaced("v100-pcie", "volta/Rodinia")
 
 
 def test_clocks_are_inputs_unless_they_are_left_out_too() -> None:
