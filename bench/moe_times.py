@@ -24,10 +24,11 @@ import numpy as np
 import pyarrow.parquet as parquet
 from kernels.compiling import BUILT
 from kernels.recipes import ROOT
+from numpy.typing import NDArray
 
 from analyzer.tuning.analyzed_time import list_balanced_slots
 from analyzer.tuning.fact_extraction import Code
-from analyzer.tuning.fused_moe_space import CONFIG_COLUMNS, Integers, MoeShape
+from analyzer.tuning.fused_moe_space import CONFIG_COLUMNS, MoeShape
 
 LISTS = ROOT.parent / "shared" / "data" / "pipeweave" / "moe_tuning"
 CUBINS = BUILT / "moe"
@@ -102,7 +103,9 @@ def compile_missing(launches: Sequence[BestLaunch]) -> None:
 def _compile(arch: int, codes: Sequence[Code]) -> None:
     from analyzer.tuning.triton_compilation import compile_codes
 
-    for code, compiled in compile_codes([tuple(code) for code in codes], arch, "bf16", 1).items():
+    for code, compiled in compile_codes(
+        [(a, b, c, d, e) for a, b, c, d, e in codes], arch, "bf16", 1
+    ).items():
         path = BestLaunch("", arch, MoeShape(1, 1, 1, 1, 1), (*code[:3], 1, *code[3:]), 0.0).cubin
         if compiled.cubin:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +117,7 @@ def _make_row(launch: BestLaunch) -> Mapping[str, object]:
     tile_rows, tile_columns, _, _, warps, _ = launch.config
     slots, experts = list_balanced_slots(launch.shape, tile_rows)
     width, depth = launch.shape.output_width, launch.shape.hidden
-    arrays = (slots, experts, np.array([len(slots)], dtype=np.int32))
+    arrays = tuple(np.asarray(one, dtype=np.int32) for one in (slots, experts, [len(slots)]))
     return {
         "case": launch.case,
         "suite": "moe",
@@ -135,7 +138,7 @@ def _make_row(launch: BestLaunch) -> Mapping[str, object]:
     }
 
 
-def _keep(array: Integers) -> Path:
+def _keep(array: NDArray[np.int32]) -> Path:
     """Write an array by its contents and return its path."""
     path = CUBINS / "arrays" / f"{hashlib.sha256(array.tobytes()).hexdigest()[:16]}.npy"
     if not path.exists():

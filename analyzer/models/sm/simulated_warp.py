@@ -5,6 +5,7 @@ heap until a time, or in a list of waiting warps until another warp releases it.
 step it goes on. A warp is in one place only: it runs, or it is on the heap once, or in one waiting list.
 """
 
+from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
 from operator import or_
@@ -250,7 +251,6 @@ class SimulatedWarp:
         "iteration",
         "last_ldgsts_end",
         "ldgsts_ends",
-        "max_ldgsts",
         "number",
         "pending_results",
         "phase",
@@ -296,8 +296,8 @@ class SimulatedWarp:
         # Asynchronous work: ends of groups of products, of all products, of LDGSTS.
         self.wgmma_group_ends: list[float] = []
         self.async_mma_end = self.last_ldgsts_end = 0.0
-        self.ldgsts_ends: list[float] = []
-        self.max_ldgsts = max_ldgsts  # in flight; 0 where nothing limits them
+        # as many as may be in flight, no limit where 0
+        self.ldgsts_ends: deque[float] = deque(maxlen=max_ldgsts or None)
         self.wide_ends: dict[int, float] = {}  # by IMAD.WIDE: when its result is there
         # By pipeline of mbarriers: waits and arrivals so far.
         self.wait_counts = [0.0] * len(cta.pipeline_phases)

@@ -342,8 +342,8 @@ def _wait_for_counts(warp: SimulatedWarp, step: SimulatedStep, time: float) -> f
         time = _wait_until(done, step, _GMMA, time)
     for product in step.wide_waits:
         time = _wait_until(warp.wide_ends.get(product, 0.0), step, _DISPATCH, time)
-    if step.is_ldgsts and warp.max_ldgsts and len(warp.ldgsts_ends) >= warp.max_ldgsts:
-        time = _wait_until(warp.ldgsts_ends.pop(0), step, _LONG_SCOREBOARD, time)
+    if step.is_ldgsts and len(warp.ldgsts_ends) == warp.ldgsts_ends.maxlen:
+        time = _wait_until(warp.ldgsts_ends.popleft(), step, _LONG_SCOREBOARD, time)
     return time
 
 
