@@ -43,7 +43,7 @@ def _make_unit(record: Record) -> CompileUnit:
 def read_packages(corpus: Path = _DEFAULT_CORPUS) -> tuple[MeasuredLaunch, ...]:
     """Return the launches of the packages' kernels whose code the corpus has. Raises TableError."""
     found = [
-        _make_launch(record, f"package {record['package']}", _copy_bare(corpus / record["cubin"]))
+        _make_launch(record, "packages", _copy_bare(corpus / record["cubin"]))
         for record in read_lines("packages", H200)
         if record["status"] == "ok" and _is_code(corpus / record["cubin"], record["cubin_sha1"])
     ]
