@@ -11,6 +11,7 @@ from groundtruth.records import GPU, H200, MeasuredLaunch, read_warm_times_us
 _DISTURBED_RATIO = 1.2  # a warm launch that takes so much longer than a cold one was disturbed
 # So was one that the other GPU ran so much faster: SMs and clocks are the same, memory 1.43 times as fast.
 _DISTURBED_GPU_RATIO, _EVENT_SCATTER_US = 1.5, 0.5
+_EVENTS_US = 2.2  # what two events add, on either GPU
 COLD_SUFFIX = " (cold)"
 
 
@@ -31,7 +32,8 @@ def is_disturbed(launch: MeasuredLaunch) -> bool:
     """Return whether the warm time cannot be the kernel's: it is far above the cold or the other GPU's."""
     other_us = read_warm_times_us(H200 if launch.gpu == GPU else GPU).get(launch.case)
     return (launch.cold_us is not None and launch.warm_us > _DISTURBED_RATIO * launch.cold_us) or (
-        other_us is not None and launch.warm_us - _EVENT_SCATTER_US > _DISTURBED_GPU_RATIO * other_us
+        other_us is not None
+        and launch.warm_us - _EVENTS_US - _EVENT_SCATTER_US > _DISTURBED_GPU_RATIO * (other_us - _EVENTS_US)
     )
 
 
