@@ -6,10 +6,11 @@
 Each row's time was predicted without what its suite taught (bench/left_suite.py). A suite on a GPU has the
 weight of one, however many rows it has: the next suite is one more of them. Quantiles of few rows reach too
 short, since the largest error of n is beaten by the next one with probability 1 / (n + 1); so the levels .1
-and .9 are moved outward, as in split conformal prediction. What n counts is GPUs: errors on one GPU go
-together, and the next GPU is one more of them.
+and .9 are moved outward, as in split conformal prediction. What n counts is kernels: errors of one go
+together on all GPUs, and the next kernel is one more of them. (Counting GPUs intervals hold 87 % of the rows, counting
+kernels 81 %, suites on a GPU 80 %, unmoved 76 %: judged on all suites that there are, so this is no check.)
 
-    9 GPUs, level .1: .1 - .4 / 10 = .06
+    39 kernels, level .1: .1 - .4 / 40 = .09
 """
 
 import json
@@ -136,7 +137,7 @@ def _measure(rows: Sequence[SuiteRow]) -> ClassResiduals:
     places = Counter((row.suite, row.gpu) for row in rows)
     weights = np.array([1.0 / places[row.suite, row.gpu] for row in rows])
     ratios = np.array([row.ratio for row in rows])
-    outward = (0.5 - _LEVEL) / (1 + len({row.gpu for row in rows}))
+    outward = (0.5 - _LEVEL) / (1 + len({row.kernels for row in rows}))
     low, high = (_find_quantile(ratios, weights, level) for level in (_LEVEL - outward, 1 - _LEVEL + outward))
     return ClassResiduals(low=low, high=high, rows=len(rows), suites=len(places))
 
