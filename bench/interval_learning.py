@@ -7,8 +7,9 @@ Each row's time was predicted without what its suite taught (bench/left_suite.py
 weight of one, however many rows it has: the next suite is one more of them. Quantiles of few rows reach too
 short, since the largest error of n is beaten by the next one with probability 1 / (n + 1); so the levels .1
 and .9 are moved outward, as in split conformal prediction. What n counts is kernels: errors of one go
-together on all GPUs, and the next kernel is one more of them. (Counting GPUs intervals hold 87 % of the rows, counting
-kernels 81 %, suites on a GPU 80 %, unmoved 76 %: judged on all suites that there are, so this is no check.)
+together on all GPUs, and the next kernel is one more of them. (Counting GPUs intervals hold 87 % of the
+rows, counting kernels 81 %, suites on a GPU 80 %, unmoved 76 %: judged on all suites that there are, so this
+is no check.)
 
     39 kernels, level .1: .1 - .4 / 40 = .09
 """
