@@ -21,8 +21,9 @@ PAIRS = Path(__file__).parent / "pairs"
 GPU_BY_ARCH = {75: "t4", 80: "a100", 90: "h100", 120: "rtx 5090"}
 MIN_GAIN_SHARE = 0.03  # below, a finding is only named
 MAX_ERROR_SHARE = 0.25  # of the gain, against the difference that the model itself sees
-# Where more is known to differ: on the H100, what copies ahead also adds instructions (1.30).
-WIDER_ERROR_SHARES = {("missing-async-copy", 90): 0.3}
+# Where more is known to differ: on the H100, what copies ahead also adds instructions (1.30), and CTAs that come to fit
+# hide their turnover too, which the mended kernel shows less of (1.39).
+WIDER_ERROR_SHARES = {("missing-async-copy", 90): 0.3, ("occupancy-cliff", 90): 0.4}
 
 
 def unpack(dump: Path, into: Path) -> Path:
