@@ -46,7 +46,7 @@ def keeps_allocation_permit(cfg: Cfg) -> bool:
     It does unless the code gives it up behind an allocation, no product and no load of results in between.
     """
     allocations = _find_rows(cfg, _is_tensor_memory_alloc)
-    work = _find_rows(cfg, lambda opcode: opcode.sched_class in _WORK_CLASSES)
+    work = _find_rows(cfg, _is_tensor_work)
     for row in _find_rows(cfg, _is_permit_release).tolist():
         start = allocations[allocations < row].max(initial=-1)
         if not ((work > start) & (work < row)).any():
@@ -68,6 +68,10 @@ def find_tensor_columns(cfg: Cfg) -> int:
 
 def _is_tensor_memory_alloc(opcode: Opcode) -> bool:
     return opcode.name == _ALLOC_OPCODE and _ALLOC_MODIFIER in opcode.modifiers
+
+
+def _is_tensor_work(opcode: Opcode) -> bool:
+    return opcode.sched_class in _WORK_CLASSES
 
 
 def _is_permit_release(opcode: Opcode) -> bool:

@@ -100,8 +100,6 @@ DECIDING = [
     (PRODUCT, "tensor.f16.fma_per_cycle_per_sm", 0.5),
     (PRODUCT, "peak.fp16_tensor_tflops", 0.5),
     (PRODUCT, "clock.boost_mhz", 0.5),
-    (PRODUCT, "clock.tensor_mhz", 0.5),
-    (PRODUCT, "clock.sustained_tensor_mhz", 0.5),
     (PRODUCT, "sm.count", 0.1),
     (NAIVE, "memory.shared_bytes_per_cycle_per_sm", 0.5),
     (NAIVE, "peak.fp32_tflops", 0.1),

@@ -32,13 +32,13 @@ def test_copies_of_scales_queue_among_products() -> None:
     assert least < predicted().cycles / BATCHES < least + LATENCY_CYCLES
 
 
-def test_products_draw_more_than_the_power_that_there_is() -> None:
+def test_products_run_at_no_more_than_the_clock_that_tensor_cores_leave() -> None:
     b200 = load_gpu("b200")
     assert b200.arch is not None
     assert b200.arch.energy is not None
     share = b200.arch.energy.tensor_clock_share
     assert share is not None
-    assert predicted().clock_mhz < share.value * b200.file.clock.boost_mhz.value
+    assert predicted().clock_mhz <= share.value * b200.file.clock.boost_mhz.value
 
 
 @pytest.mark.parametrize("gpu", ["h100-sxm", "l40s"])

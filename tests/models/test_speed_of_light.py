@@ -59,10 +59,13 @@ def test_a_matrix_product_does_two_operations_for_each_of_its_elements(capsys: C
     assert " GB/s; L2 " in line
 
 
+UNLIKE = ("h20", "gb200", "rtx-5090")  # the last one runs above its printed boost clock
+
+
 def test_peaks_are_those_that_vendors_print() -> None:
     # One launch on each GPU: FP32 operations, tensor products.
     printed = 0
-    gpus = [gpu for gpu in find_gpus("all") if gpu.file.peak.fp32_tflops and gpu.key not in ("h20", "gb200")]
+    gpus = [gpu for gpu in find_gpus("all") if gpu.file.peak.fp32_tflops and gpu.key not in UNLIKE]
     options = Options(kernels=("mma_chain",), models=("roofline",))
     report = analyzer.analyze(LOOPS, [gpu.key for gpu in gpus], options=options)
     entries = {entry.gpu: entry for entry in report.kernels[0].predictions}
