@@ -7,14 +7,13 @@ attention kernel; one figure of hwdb was calibrated on the first two steps (see 
 """
 
 import argparse
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernels.compiling import BUILT, CompileUnit, find_dump_path
-from kernels.recipes import TableError
 from markdown import render_table
 from predictions import compile_rows, predict_rows
+from running import publish_page, run_main
 
 from analyzer.report.validation_schema import CaseEntry
 
@@ -103,12 +102,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
     text = render_page(predict_rows(BUILT / "attention.csv", compile_rows(list_rows(), _JOBS), _JOBS))
-    PAGE.write_text(text, encoding="utf-8")
-    print(text)
+    publish_page(PAGE, text)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except TableError as error:
-        sys.exit(f"error: {error}")
+    run_main(main)

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 from kernels.compiling import BUILT, CompileUnit, find_dump_path
-from kernels.recipes import TableError
 from markdown import render_table
 from predictions import compile_rows, predict_rows
+from running import publish_page, run_main
 
 from analyzer.ir.arrays import FloatArray
 from analyzer.report.validation_schema import CaseEntry
@@ -335,13 +335,9 @@ def main() -> int:
     rows = list_rows()
     answers = predict_rows(BUILT / "blackwell.csv", compile_rows(list(map(make_columns, rows)), jobs), jobs)
     text = render_page([*compute_scores(rows, answers), compute_stage_score(rows, answers)])
-    PAGE.write_text(text, encoding="utf-8")
-    print(text)
+    publish_page(PAGE, text)
     return 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except TableError as error:
-        sys.exit(f"error: {error}")
+    run_main(main)

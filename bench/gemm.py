@@ -8,16 +8,16 @@ many of them from the fastest fifth.
 """
 
 import argparse
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from error_metrics import ERROR_COLUMNS, collect_times, format_errors
 from kernels.compiling import BUILT, CompileUnit, find_dump_path
-from kernels.recipes import ROOT, TableError
+from kernels.recipes import ROOT
 from kernels.sweeps import SWEEPS, read_sweep, sample_configurations
 from markdown import render_table
 from predictions import compile_rows, write_table
+from running import publish_page, run_main
 
 import analyzer
 from analyzer.evaluation.error_metrics import CaseTimes, evaluate_choice
@@ -193,12 +193,8 @@ def main() -> None:
     path = BUILT / "gemm.csv"
     write_table(path, compile_rows(list_rows(), jobs))
     text = render_page(analyzer.validate(path, models=MODELS, jobs=jobs))
-    PAGE.write_text(text, encoding="utf-8")
-    print(text)
+    publish_page(PAGE, text)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except TableError as error:
-        sys.exit(f"error: {error}")
+    run_main(main)

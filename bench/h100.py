@@ -7,7 +7,6 @@ the sweep are compiled by Triton 3.6.0, once, by the interpreter that `--triton`
 """
 
 import argparse
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,8 +15,9 @@ import numpy as np
 from groundtruth import counters, launch_latency, library, micro, times
 from groundtruth.records import CODE, MeasuredLaunch, read_launches, read_lines
 from groundtruth.sweep import ALL_SHAPES, SHAPES, compile_rows, make_sweep_launches, select_sweep_rows
-from kernels.recipes import ROOT, TableError
+from kernels.recipes import ROOT
 from markdown import render_table
+from running import run_main
 
 from analyzer.report.validation_schema import CaseEntry
 
@@ -340,7 +340,4 @@ def render_clocks() -> str:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except TableError as error:
-        sys.exit(f"error: {error}")
+    run_main(main)

@@ -28,9 +28,10 @@ from interval_learning import (
     write_residuals,
 )
 from kernels.compiling import BUILT
-from kernels.recipes import ROOT, TableError
+from kernels.recipes import ROOT
 from leaving_out import leave_out, load_taught
 from markdown import render_table
+from running import run_main
 from suites import list_rows
 from variant_predictions import Answer, Variant, predict_variants
 
@@ -306,7 +307,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except TableError as error:
-        sys.exit(f"error: {error}")
+    run_main(main)

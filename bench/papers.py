@@ -11,7 +11,6 @@ each kernel (bench/papers/llama3_a100.csv). Beside them, products and GELU that 
 
 import argparse
 import csv
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from kernels.compiling import BUILT, CompileUnit, find_dump_path
 from kernels.recipes import ROOT, TableError
 from markdown import render_table
 from predictions import compile_missing, write_table
+from running import publish_page, run_main
 
 import analyzer
 from analyzer.evaluation.case_table import Case, load_case_gpu, make_launch, read_cases
@@ -299,12 +299,8 @@ def main() -> None:
         case.predictions[0].time_us for case in analyzer.validate(path, models=("sm",), jobs=jobs).cases
     ]
     text = render_page(launches, found, sm_times)
-    PAGE.write_text(text, encoding="utf-8")
-    print(text)
+    publish_page(PAGE, text)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except TableError as error:
-        sys.exit(f"error: {error}")
+    run_main(main)

@@ -12,6 +12,11 @@ from rich.console import Console
 import analyzer
 from analyzer.report.validation_schema import CaseEntry
 
+_LAUNCH_COLUMNS = (
+    *("case", "suite", "dump", "kernel", "gpu", "grid", "block", "cluster", "dynamic_shared_bytes"),
+    *("arguments", "time_us", "l2", "clock_mhz", "timing", "counted"),
+)
+
 
 def compile_missing(units: Sequence[CompileUnit], jobs: int) -> None:
     """Compile what is not built yet, each unit once. Raises TableError with nvcc's message."""
@@ -35,6 +40,11 @@ def write_table(table: Path, rows: Sequence[Mapping[str, object]]) -> None:
         writer = csv.DictWriter(out, rows[0])
         writer.writeheader()
         writer.writerows(rows)
+
+
+def write_launch_rows(table: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """Write rows of launches, which may have more columns or fewer than `warplens validate` reads."""
+    write_table(table, [{column: row.get(column, "") for column in _LAUNCH_COLUMNS} for row in rows])
 
 
 def predict_rows(table: Path, rows: Sequence[Mapping[str, object]], jobs: int) -> dict[str, CaseEntry]:

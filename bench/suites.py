@@ -11,7 +11,6 @@ and measured times; `--against` compares with kept ones, row by row.
 import argparse
 import csv
 import json
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -33,21 +32,18 @@ from groundtruth.sweep import SHAPES, make_sweep_launches, select_sweep_rows
 from groundtruth.sweep import compile_rows as compile_sweep
 from kernels.build import make_case
 from kernels.compiling import BUILT, find_dump_path, make_unit
-from kernels.recipes import TableError, load_rows, make_recipes
+from kernels.recipes import load_rows, make_recipes
 from kernels.splitting import read_split
 from kernels.sweeps import read_sweep_rows
 from markdown import render_table
-from predictions import compile_rows, write_table
+from predictions import compile_rows, write_launch_rows
+from running import run_main
 
 import analyzer
 
 Row = Mapping[str, object]  # of a table of `warplens validate`, with an absolute path of its dump
 _SAMPLE_ROWS = 20  # of a suite on a GPU
 _TRITON = Path("/tmp/tvenv/bin/python")
-_COLUMNS = (
-    *("case", "suite", "dump", "kernel", "gpu", "grid", "block", "cluster", "dynamic_shared_bytes"),
-    *("arguments", "time_us", "l2", "clock_mhz", "timing", "counted"),
-)
 
 
 def list_rows(patterns: Sequence[str], count: int | None, jobs: int) -> list[Row]:
@@ -123,7 +119,7 @@ def _list_launches(gpu: str, launches: Sequence[MeasuredLaunch]) -> Iterator[Row
 def predict(rows: Sequence[Row], jobs: int) -> dict[str, dict[str, object]]:
     """Return what `sm` says of the rows, by suite, GPU and case."""
     table = BUILT / f"suites-{crc32(json.dumps(rows, default=str).encode()):08x}.csv"
-    write_table(table, [{column: row.get(column, "") for column in _COLUMNS} for row in rows])
+    write_launch_rows(table, rows)
     report = analyzer.validate(table, models=("sm",), jobs=jobs, cache=BUILT / "validate")
     return {
         f"{case.suite} {case.gpu} {case.case}": {
@@ -201,7 +197,4 @@ def _ratio(one: Mapping[str, object]) -> float:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except TableError as error:
-        sys.exit(f"error: {error}")
+    run_main(main)

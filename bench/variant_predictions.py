@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 from kernels.compiling import BUILT
 from kernels.recipes import ROOT
-from predictions import write_table
+from predictions import write_launch_rows
 
 from analyzer.evaluation.case_table import Case, make_launch, read_cases
 from analyzer.evaluation.result_cache import digest_inputs
@@ -33,10 +33,6 @@ from analyzer.pipeline.options import Options
 from analyzer.text.errors import UsageError, WarplensError
 
 ANSWERS = BUILT / "left_suite"
-_COLUMNS = (
-    *("case", "suite", "dump", "kernel", "gpu", "grid", "block", "cluster", "dynamic_shared_bytes"),
-    *("arguments", "time_us", "l2", "clock_mhz", "timing", "counted"),
-)
 _FORMAT = 1  # of the kept answers
 
 
@@ -66,7 +62,7 @@ def predict_variants(
     table: Path, rows: Sequence[Mapping[str, object]], find_variants: FindVariants
 ) -> list[tuple[Case, tuple[Answer, ...]]]:
     """Write the rows to `table` and return each with the answers on its variants, in their order."""
-    write_table(table, [{column: row.get(column, "") for column in _COLUMNS} for row in rows])
+    write_launch_rows(table, rows)
     by_dump: dict[Path, list[Case]] = defaultdict(list)
     for case in read_cases(table):
         by_dump[case.dump].append(case)

@@ -8,7 +8,6 @@ accel-sim/accel-sim-framework @2260456.
 
 import argparse
 import csv
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from kernels.compiling import BUILT
 from kernels.recipes import ROOT, TableError
 from markdown import render_table
 from predictions import write_table
+from running import publish_page, run_main
 
 import analyzer
 from analyzer.evaluation.case_table import make_launch, read_cases
@@ -170,12 +170,8 @@ def main() -> None:
     write_table(path, [row.columns for row in rows])
     found = analyzer.validate(path, models=MODELS, jobs=parser.parse_args().jobs)
     text = render_page(rows, found.cases, _execute_kernels(path))
-    PAGE.write_text(text, encoding="utf-8")
-    print(text)
+    publish_page(PAGE, text)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except TableError as error:
-        sys.exit(f"error: {error}")
+    run_main(main)
