@@ -33,7 +33,7 @@ def compute_edited_occupancy(
         block_threads=model_input.block_threads,
         registers=registers,
         shared_bytes=model_input.shared_bytes_per_cta if shared_bytes is None else shared_bytes,
-        tensor_columns=find_occupied_columns(model_input.cfg),
+        tensor_columns=find_occupied_columns(model_input.cfg, model_input.arch.limits),
     )
 
 

@@ -22,22 +22,24 @@ from numpy.typing import NDArray
 
 from analyzer.execution.static_counts.integer_constants import find_constant_before
 from analyzer.flow.cfg import Cfg
+from analyzer.hardware.schema import SmLimits
 from analyzer.ir.opcode import Opcode
 from analyzer.ir.scheduling import SchedClass
 
 _ALLOC_OPCODE = "UTCATOMSWS"
 _ALLOC_MODIFIER = "FIND_AND_SET"
 _COLUMNS_PER_BLOCK = 32
-_ALL_COLUMNS = 512
 _RELINQUISH_OPCODE = "UVIRTCOUNT"
 _RELINQUISH_MODIFIERS = frozenset(("DEALLOC", "SMPOOL"))
 _WORK_CLASSES = frozenset((SchedClass.MMA_TENSOR_CORE, SchedClass.TENSOR_MEMORY_LOAD))
 
 
-def find_occupied_columns(cfg: Cfg) -> int:
-    """Return the columns that no other CTA gets: all where this one keeps the right to allocate."""
-    columns = find_tensor_columns(cfg)
-    return _ALL_COLUMNS if columns and keeps_allocation_permit(cfg) else columns
+def find_occupied_columns(cfg: Cfg, limits: SmLimits) -> int:
+    """Return the columns that no other CTA gets: all of an SM where this one keeps the right to allocate."""
+    columns, of_sm = find_tensor_columns(cfg), limits.tensor_columns_per_sm
+    if not columns or of_sm is None or not keeps_allocation_permit(cfg):
+        return columns
+    return int(of_sm.value)
 
 
 def keeps_allocation_permit(cfg: Cfg) -> bool:

@@ -18,6 +18,10 @@ L1_BOUND = "L1"
 L2_BOUND = "L2"
 DRAM_BOUND = "DRAM"
 LATENCY_BOUND = "latency"
+# Resources that `sm` simulates.
+ATOMICS_BOUND = "atomics"
+LOAD_STORE_BOUND = "load/store path"
+REGISTER_PORTS_BOUND = "register ports"
 
 _MEGA = 1e6
 _GIGA = 1e9

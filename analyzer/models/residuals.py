@@ -27,12 +27,11 @@ from analyzer.execution.profile.execution_profile import ExecutionProfile
 from analyzer.execution.profile.provenance import Provenance
 from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, AddressSpace, OpKind
 from analyzer.ir.scheduling import Pipe
-from analyzer.models.bounds import DRAM_BOUND, L2_BOUND
+from analyzer.models.bounds import DRAM_BOUND, L2_BOUND, LOAD_STORE_BOUND
 from analyzer.models.interface import ModelInput, Stall
 from analyzer.resources import find_data_folder
 
 _RESIDUALS_FILE = "residuals.toml"
-_LOAD_STORE_BOUND = "load/store path"
 _SHORT_US = 20.0
 _TENSOR_BUSY_SHARE = 1.0 / 3.0
 
@@ -119,7 +118,7 @@ def find_error_class(traits: LaunchTraits) -> ErrorClass:
         return ErrorClass.TENSOR
     if traits.bound in (DRAM_BOUND, L2_BOUND):
         return ErrorClass.MEMORY
-    return ErrorClass.LOAD_STORE_PATH if traits.bound == _LOAD_STORE_BOUND else ErrorClass.OTHER
+    return ErrorClass.LOAD_STORE_PATH if traits.bound == LOAD_STORE_BOUND else ErrorClass.OTHER
 
 
 @cache

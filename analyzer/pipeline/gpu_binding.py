@@ -156,7 +156,7 @@ def _compute_kernel_occupancy(cfg: Cfg, launch: Launch, arch: Arch, threads: int
         block_threads=threads,
         registers=cfg.kernel.resources.registers or 0,
         shared_bytes=_sum_shared_bytes(cfg.kernel, launch),
-        tensor_columns=find_occupied_columns(cfg),
+        tensor_columns=find_occupied_columns(cfg, arch.limits),
     )
 
 

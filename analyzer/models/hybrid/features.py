@@ -23,7 +23,14 @@ from analyzer.demand.opcode_costs import PIPES
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.profile.execution_profile import GlobalTraffic
 from analyzer.ir.scheduling import WARP_SIZE
-from analyzer.models.bounds import DRAM_BOUND, ISSUE_BOUND, L2_BOUND
+from analyzer.models.bounds import (
+    ATOMICS_BOUND,
+    DRAM_BOUND,
+    ISSUE_BOUND,
+    L2_BOUND,
+    LOAD_STORE_BOUND,
+    REGISTER_PORTS_BOUND,
+)
 from analyzer.models.interface import ModelInput, Stall
 from analyzer.models.miss_rates import count_unique_copied_bytes, find_l2_retained_share
 from analyzer.models.model_result import ModelResult
@@ -31,8 +38,7 @@ from analyzer.models.model_result import ModelResult
 Row = NDArray[np.float64]
 STALLS = tuple(Stall)
 # Names of bounds as `sm` gives them; what else it gives is the busiest pipe.
-_ATOMICS_BOUND, _LOAD_STORE_BOUND, _REGISTER_PORTS_BOUND = "atomics", "load/store path", "register ports"
-_BOUNDS = (DRAM_BOUND, L2_BOUND, _LOAD_STORE_BOUND, ISSUE_BOUND, _REGISTER_PORTS_BOUND, _ATOMICS_BOUND)
+_BOUNDS = (DRAM_BOUND, L2_BOUND, LOAD_STORE_BOUND, ISSUE_BOUND, REGISTER_PORTS_BOUND, ATOMICS_BOUND)
 _PIPE_NAMES = frozenset(pipe.value for pipe in PIPES)
 _LEAST = 1e-4  # below it, ratios are taken to be equal
 

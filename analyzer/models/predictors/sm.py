@@ -13,10 +13,13 @@ from analyzer.demand.opcode_costs import PIPES
 from analyzer.ir.arrays import FloatArray
 from analyzer.ir.scheduling import SM_LEVEL_PIPES
 from analyzer.models.bounds import (
+    ATOMICS_BOUND,
     DRAM_BOUND,
     ISSUE_BOUND,
     L2_BOUND,
     LATENCY_BOUND,
+    LOAD_STORE_BOUND,
+    REGISTER_PORTS_BOUND,
     convert_to_bytes_per_cycle,
 )
 from analyzer.models.composition import LAUNCH_BOUND
@@ -42,9 +45,6 @@ from analyzer.models.timeline_builder import build_warp_timeline
 from analyzer.models.wait_causes import N_WAIT_CAUSES, REGISTER_PORTS_INDEX, STALL_BY_CAUSE, WaitCause
 
 NAME = "sm"
-ATOMICS_BOUND = "atomics"
-LOAD_STORE_BOUND = "load/store path"
-REGISTER_PORTS_BOUND = "register ports"
 _MIN_BINDING_SHARE = 0.8
 _CLOCK_TOLERANCE = 0.03
 _SHARED_BOUNDS = frozenset({L2_BOUND, DRAM_BOUND, ATOMICS_BOUND})

@@ -154,7 +154,9 @@ def simulate_launch(model_input: ModelInput, miss_rates: MissRates, clock_mhz: f
     parameters = _make_sm_parameters(model_input, warp_roles, options.read_release_cycles, clock_mhz)
     cta_programs = _build_cta_programs(model_input, warp_roles, timing, resource_demand, parameters, n_ctas)
     min_cycles = longest = 0.0
-    if warp_roles.busiest_cta is not None:
+    is_longest_last = n_ctas <= _MAX_LONGEST_CTA_WAVES * parameters.ctas_per_sm
+    work = _find_scheduled_work(model_input)
+    if warp_roles.busiest_cta is not None and (is_longest_last or work is not None):
         busiest_programs = _build_cta_programs(
             model_input,
             warp_roles.busiest_cta,
@@ -164,9 +166,13 @@ def simulate_launch(model_input: ModelInput, miss_rates: MissRates, clock_mhz: f
             1,
         )
         longest = estimate_sm_cycles(busiest_programs.warp_programs, busiest_programs.parameters, 1).cycles
-        if n_ctas <= _MAX_LONGEST_CTA_WAVES * parameters.ctas_per_sm:
+        if is_longest_last:
             min_cycles = longest
-    factor = _find_schedule_factor(model_input, warp_roles, cta_programs, longest)
+    factor = (
+        1.0
+        if work is None or not longest
+        else _find_schedule_factor(model_input, work, warp_roles.n_busy_ctas, cta_programs, longest)
+    )
     cta_programs = replace(
         cta_programs,
         warp_programs=tuple(scale_shared_cycles(one, 1.0 / factor) for one in cta_programs.warp_programs),
@@ -191,25 +197,34 @@ def simulate_launch(model_input: ModelInput, miss_rates: MissRates, clock_mhz: f
     )
 
 
-def _find_schedule_factor(
-    model_input: ModelInput, warp_roles: WarpRoles, cta_programs: "_CtaPrograms", longest_cycles: float
-) -> float:
-    """Return the factor of CTAs of unequal work that follow each other; 1 where all are alike.
-
-    longest_cycles: of the CTA that has most work, alone on its SM; 0 where it has hardly more than the mean.
-    """
+def _find_scheduled_work(model_input: ModelInput) -> FloatArray | None:
+    """Return the work of each CTA, [grid], where CTAs have unequal work and follow each other; else None."""
     work = None if model_input.profile is None else model_input.profile.cta_work
+    if work is None or not model_input.gpu.sm_count < len(work) <= MAX_SCHEDULED_CTAS:
+        return None
+    return work
+
+
+def _find_schedule_factor(
+    model_input: ModelInput,
+    work: FloatArray,
+    n_busy_ctas: float,
+    cta_programs: "_CtaPrograms",
+    longest_cycles: float,
+) -> float:
+    """Return the factor of CTAs of unequal work that follow each other.
+
+    longest_cycles: of the CTA that has most work, alone on its SM.
+    """
     sms, n_slots = model_input.gpu.sm_count, model_input.occupancy.ctas_per_sm
-    if work is None or not longest_cycles or not sms < len(work) <= MAX_SCHEDULED_CTAS:
-        return 1.0
     programs, parameters = cta_programs.warp_programs, cta_programs.parameters
     alone = parameters.cta_turnover_cycles + estimate_sm_cycles(programs, parameters, 1).cycles
     together = estimate_sm_cycles(programs, parameters, n_slots).cycles if n_slots > 1 else alone
     gain = min(float(n_slots), max(1.0, n_slots * alone / together))
-    mean, most = float(work.sum()) / warp_roles.n_busy_ctas, float(work.max())
+    mean, most = float(work.sum()) / n_busy_ctas, float(work.max())
     longer = max(0.0, longest_cycles + parameters.cta_turnover_cycles - alone)
     durations = np.maximum(alone + (work - mean) * longer / max(1.0, most - mean), 0.0)
-    return compute_schedule_factor(durations, warp_roles.n_busy_ctas, SmSlots(sms, n_slots, gain))
+    return compute_schedule_factor(durations, n_busy_ctas, SmSlots(sms, n_slots, gain))
 
 
 def _time_instructions(
