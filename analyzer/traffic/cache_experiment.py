@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # most kernels need none of it, and start-up stays light
 
 _MIN_RECORDED_SECTORS = 4_000
 _MIN_RECORDED_ACTIONS = 400
+_WORKING_SHARE = 0.25  # of the instructions of the CTA that has most: one with less has no work
 _OFF_CHIP_SPACES = frozenset({AddressSpace.GLOBAL, AddressSpace.GENERIC, AddressSpace.LOCAL})
 
 
@@ -129,12 +130,29 @@ class CacheExperiment(Struct, eq=False):
         """Record the first wave; if it reads nothing, one in the middle: first planes are often idle."""
         if self._address_stream is None:
             wave = n_sms * slots
-            self._address_stream = self._record_stream(n_ctas, n_sms, slots, 0)
+            sm = self._choose_sm(n_ctas, n_sms)
+            self._address_stream = self._record_stream(n_ctas, n_sms, slots, 0, sm)
             if not len(self._address_stream) and n_ctas >= 2 * wave:
-                self._address_stream = self._record_stream(n_ctas, n_sms, slots, n_ctas // wave // 2 * wave)
+                self._address_stream = self._record_stream(
+                    n_ctas, n_sms, slots, n_ctas // wave // 2 * wave, sm
+                )
         return self._address_stream
 
-    def _record_stream(self, n_ctas: int, n_sms: int, slots: int, first: int) -> "AddressStream":
+    def _choose_sm(self, n_ctas: int, n_sms: int) -> int:
+        """Return the SM whose first CTA is recorded first.
+
+        The one in the middle: the first SM has border tiles, and the shortest rows of causal masks. Where
+        CTAs without work fill it, the one in the middle of those whose first CTA works.
+        """
+        middle = min(n_ctas, n_sms) // 2
+        work = self.profile.cta_work
+        if work is None:
+            return middle
+        first = work[: min(n_ctas, n_sms)]
+        working = np.flatnonzero(first >= _WORKING_SHARE * first.max())
+        return middle if middle in working else int(working[len(working) // 2])
+
+    def _record_stream(self, n_ctas: int, n_sms: int, slots: int, first: int, sm: int) -> "AddressStream":
         from analyzer.execution.acceleration.branch_decisions import BranchDecider
         from analyzer.execution.machine.random_data import find_target_buffers
         from analyzer.execution.traces.address_streams import (
@@ -154,8 +172,7 @@ class CacheExperiment(Struct, eq=False):
             ctas_per_sm=slots,
             sectors_per_cta=mean_sectors_per_cta,
             limits=limits,
-            sm=min(n_ctas, n_sms)
-            // 2,  # the first SM has border tiles, and the shortest rows of causal masks
+            sm=sm,
             first=first,
         )
         return record_address_stream(
