@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # most kernels need none of it, and start-up stays light
 
 _MIN_RECORDED_SECTORS = 4_000
 _MIN_RECORDED_ACTIONS = 400
-_WORKING_SHARE = 0.25  # of the instructions of the CTA that has most: one with less has no work
+_WORKING_SHARE = 0.5  # of the instructions of the CTA that has most: one with as many has work
 _OFF_CHIP_SPACES = frozenset({AddressSpace.GLOBAL, AddressSpace.GENERIC, AddressSpace.LOCAL})
 
 
@@ -127,30 +127,27 @@ class CacheExperiment(Struct, eq=False):
         return self._dram_traffic[key]
 
     def _find_address_stream(self, n_ctas: int, n_sms: int, slots: int) -> "AddressStream":
-        """Record the first wave; if it reads nothing, one in the middle: first planes are often idle."""
-        if self._address_stream is None:
-            wave = n_sms * slots
-            sm = self._choose_sm(n_ctas, n_sms)
-            self._address_stream = self._record_stream(n_ctas, n_sms, slots, 0, sm)
-            if not len(self._address_stream) and n_ctas >= 2 * wave:
-                self._address_stream = self._record_stream(
-                    n_ctas, n_sms, slots, n_ctas // wave // 2 * wave, sm
-                )
-        return self._address_stream
+        """Record the first wave; if it reads nothing, CTAs that work, or a wave in the middle of the grid.
 
-    def _choose_sm(self, n_ctas: int, n_sms: int) -> int:
-        """Return the SM whose first CTA is recorded first.
-
-        The one in the middle: the first SM has border tiles, and the shortest rows of causal masks. Where
-        CTAs without work fill it, the one in the middle of those whose first CTA works.
+        Of the first wave, the CTAs of the SM in the middle: the first SM has border tiles, and the shortest
+        rows of causal masks. They may be ones that leave at once, and first planes are often idle.
         """
-        middle = min(n_ctas, n_sms) // 2
-        work = self.profile.cta_work
-        if work is None:
-            return middle
-        first = work[: min(n_ctas, n_sms)]
-        working = np.flatnonzero(first >= _WORKING_SHARE * first.max())
-        return middle if middle in working else int(working[len(working) // 2])
+        if self._address_stream is None:
+            wave, middle = n_sms * slots, min(n_ctas, n_sms) // 2
+            tried = [(0, middle)]
+            work = self.profile.cta_work
+            if work is not None:
+                working = np.flatnonzero(work >= _WORKING_SHARE * work.max())
+                turn, sm = divmod(int(working[len(working) // 2]), n_sms)
+                tried.append((turn // slots * wave, sm))
+            if n_ctas >= 2 * wave:
+                tried.append((n_ctas // wave // 2 * wave, middle))
+            for first, sm in tried:
+                self._address_stream = self._record_stream(n_ctas, n_sms, slots, first, sm)
+                if not self._address_stream.is_store.all():
+                    break
+        assert self._address_stream is not None
+        return self._address_stream
 
     def _record_stream(self, n_ctas: int, n_sms: int, slots: int, first: int, sm: int) -> "AddressStream":
         from analyzer.execution.acceleration.branch_decisions import BranchDecider
