@@ -154,7 +154,8 @@ sosp24_data/emulation/stage_profile, forward), for the energy of its work that m
 {matched}. These rows set nothing. The A100's
 voltage rises from where the model has it, and below the energy grows by {slope:.0f} W of time: what the card
 takes without work, apart from its clocks. The A40's voltage rises from some 1,080 MHz on, not from 1,430:
-the energies of sm_86 are those of an A10, an A40 and others at once, which 1,080 MHz does not fit together."""
+the energies of sm_86 are those of an A10, an A40 and others at once, which 1,080 MHz does not fit
+together."""
 _RECORDS_TEXT = """\
 A throughput over the rate of its unit is a clock: {busy:.0%} of the tensor cores' time is taken, and
 of FFMA's rate what the same library reaches on cards without a limit. By these rows the figures of the
