@@ -364,7 +364,8 @@ class Power(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     # at which the clock falls within microseconds, before the mean of some 50 ms exceeds `limit_w`;
     # None: `limit_w`, as all but the first launches of a row run
     burst_w: HardwareParameter | None = None
-    idle_w: HardwareParameter | None = None  # awake, without work; None: a share of `tdp_w`
+    idle_w: HardwareParameter | None = None  # without work, at its highest clock; None: a share of `tdp_w`
+    standby_w: HardwareParameter | None = None  # without work, at its lowest clock; None: `idle_w`
 
 
 class Interconnect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -138,9 +138,11 @@ def test_each_step_is_no_slower_than_the_one_before(before: Step, after: Step) -
 def test_looking_at_a_buffer_before_it_is_needed_costs_little(step: Step) -> None:
     """Loops of two rounds at once, in each of which a warp looks one buffer ahead: in all rounds but a tile's
     last one, or behind the last of a tile at the next tile's first, which it looks at again. The code waits for
-    the answer before it multiplies, so one buffer of the four is full for longer.
+    the answer before it multiplies, so one buffer of the four is full for longer: copies that are waited for
+    come by three at a time instead of four, at worst.
     """
-    assert predicted(PERSISTENT).cycles <= predicted(step).cycles <= 1.3 * predicted(PERSISTENT).cycles
+    least = predicted(PERSISTENT).cycles
+    assert least <= predicted(step).cycles <= 4 / 3 * least
 
 
 def test_a_pair_that_does_not_stay_pays_for_its_first_copies_and_its_stores() -> None:

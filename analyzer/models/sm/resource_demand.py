@@ -9,7 +9,7 @@ merged boxes, spills); what the last launch has left in the L2.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import IntEnum
 
 import numpy as np
@@ -45,6 +45,7 @@ from analyzer.models.miss_rates import (
     scale_dram_cycles_to_clock,
 )
 from analyzer.models.sm.dram_traffic import compute_piece_factors, compute_turnaround_factors
+from analyzer.models.sm.global_accesses import iterate_global_accesses
 from analyzer.models.sm.l2_requests import compute_request_cycles
 from analyzer.models.sm.register_ports import count_port_cycles
 from analyzer.models.sm.spill_reuse import SpillAccesses, measure_spill_reuse
@@ -365,20 +366,10 @@ def _count_phases(opcode: Opcode) -> int:
     return 1 if is_matrix else max(1, opcode.width_bytes // _REGISTER_BYTES)
 
 
-def _iterate_global_accesses(model_input: ModelInput) -> Iterator[tuple[MemoryAccess, float]]:
-    """Yield accesses to global memory, with the executions of their instruction by a warp."""
-    if model_input.profile is None:
-        return
-    for access in model_input.profile.accesses:
-        runs = float(model_input.profile.block_executions[model_input.cfg.block_of[access.row]])
-        if access.space in GLOBAL_SPACES and runs:
-            yield access, runs
-
-
 def _count_requested_bytes(model_input: ModelInput) -> FloatArray:
     """Count the bytes that the lanes of a request to global memory ask for, [n]."""
     asked = model_input.costs.global_bytes[model_input.kernel.opcode_ids].copy()
-    for access, runs in _iterate_global_accesses(model_input):
+    for access, runs in iterate_global_accesses(model_input):
         asked[access.row] = access.bytes / runs
     asked[model_input.access_bytes.global_bytes == 0] = 0.0
     return asked
@@ -402,7 +393,7 @@ def _count_load_passes(model_input: ModelInput) -> tuple[FloatArray, FloatArray]
     The second array is the share of executions that make a request, [n].
     """
     passes, share = np.zeros(len(model_input.kernel)), np.ones(len(model_input.kernel))
-    for access, runs in _iterate_global_accesses(model_input):
+    for access, runs in iterate_global_accesses(model_input):
         is_load = model_input.kernel.find_opcode(access.row).kind is OpKind.LOAD
         if is_load and access.requests and access.wavefronts:
             passes[access.row] = access.wavefronts / access.requests
@@ -425,7 +416,7 @@ def _compute_atomic_cycles(model_input: ModelInput) -> FloatArray:
     Floating-point additions of lanes to one word are serialized; integer ones are combined, some at a time.
     """
     found, memory = np.zeros(len(model_input.kernel)), model_input.arch.memory
-    for access, runs in _iterate_global_accesses(model_input):
+    for access, runs in iterate_global_accesses(model_input):
         opcode = model_input.kernel.find_opcode(access.row)
         is_engine = opcode.semantics is Semantics.BULK_REDUCTION
         if (is_engine or opcode.kind in ATOMIC_KINDS) and access.sectors and access.requests:
@@ -470,7 +461,7 @@ def _list_bulk_copy_rows(model_input: ModelInput) -> list[int]:
 def _compute_merged_sector_share(model_input: ModelInput) -> FloatArray:
     """Compute the share of the sectors of boxes that remains where adjacent boxes share sectors, [n]."""
     left = model_input.access_bytes.box_sector_utilization.copy()
-    for access, _ in _iterate_global_accesses(model_input):
+    for access, _ in iterate_global_accesses(model_input):
         if access.unique_sectors and access.unique_bytes and access.sectors:
             apart = access.sectors / access.bytes
             left[access.row] = min(1.0, access.unique_sectors / access.unique_bytes / apart)
