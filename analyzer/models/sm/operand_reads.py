@@ -1,12 +1,12 @@
 """Shared memory while warpgroup products (wgmma) read their operands there.
 
-The tensor cores of an SM fetch B, and A unless it lies in registers, from shared memory through the banks that
-the load/store path needs, and go first. While a product runs, what is left of the banks' cycles serves LDS,
-STS, SHFL and LDGSTS, and the writes of what LDGSTS bring: they take longer by so much. SHFL takes 4.2 times as
-long beside m64n64k16 with both operands in shared memory, which would need all cycles.
+The tensor cores of an SM fetch B, and A unless it lies in registers, from shared memory through the banks
+that the load/store path needs, and go first. While a product runs, what is left of the banks' cycles serves
+LDS, STS, SHFL and LDGSTS, and the writes of what LDGSTS bring: they take longer by so much. SHFL takes 4.2
+times as long beside m64n64k16 with both operands in shared memory, which needs all of these cycles.
 
-The invariant: products are added in the order in which they run, so the first window that ends after a time is
-the one that this time lies in, or the next one.
+The invariant: products are added in the order in which they run, so the first window that ends after a time
+is the one that this time lies in, or the next one.
 
 Example: m64n128k16 with A in registers fetches 128 rows of 32 bytes in 32 of its 64 cycles. A request of 4
 cycles that begins meanwhile takes 8.
