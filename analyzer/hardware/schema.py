@@ -177,6 +177,22 @@ class IssueTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     wide_beside_warpgroup_cycles: HardwareParameter | None = None
 
 
+class WarpgroupContention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What other instructions have left while a product of a warpgroup (wgmma) runs.
+
+    Its sums go through the register file, whose ports results of other pipes need as well, and its operands
+    through the banks of shared memory.
+    """
+
+    # factor on the cycles for which a warp instruction occupies a pipe
+    alu_factor: HardwareParameter
+    fma_factor: HardwareParameter
+    fmalite_factor: HardwareParameter
+    fp16_factor: HardwareParameter
+    xu_factor: HardwareParameter
+    min_path_share: HardwareParameter  # of the banks' cycles, for the load/store path, beside any product
+
+
 class ConstantBankLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Byte offsets in constant bank 0 of the words that the driver writes there.
 
@@ -266,6 +282,7 @@ class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     shared_carveouts: SharedMemoryCarveouts
     memory: MemorySubsystem
     issue: IssueTiming
+    warpgroup_contention: WarpgroupContention | None = None  # None: none known
     energy: WorkEnergy | None = None  # None: not known, and no clock follows from a power limit
     tensor_core_product: tuple[Tcgen05MmaTiming, ...] = ()  # empty: no tcgen05, or not measured
     sched: Mapping[SchedClass, SchedClassTiming]

@@ -15,12 +15,14 @@ data are there, to write these through the banks of shared memory. What goes thr
 LDSM, STS, LDG) waits for such writes; others fill gaps. Warps hardly stall at LDGSTS: these have a deep
 queue of their own. Example: 512 bytes in rows of 128 are four lines, three cycles, and four writes, four
 cycles. LDGSTS alone take four cycles each, since one's writes go on beside another's lines; beside LDSM
-that keep the banks busy, seven.
+that keep the banks busy, seven. An LDGSTS has read its registers when its turn comes: an instruction that
+overwrites its address waits until then.
 """
 
 from heapq import heappop, heappush
 
 from analyzer.models.sm.mbarriers import Mbarriers
+from analyzer.models.sm.operand_reads import OperandReads
 from analyzer.models.sm.resource_demand import StepKind
 from analyzer.models.sm.simulated_warp import EventHeap, SimulatedStep, SimulatedWarp, StepPhase
 from analyzer.models.sm.simulation_state import SmParameters
@@ -123,6 +125,7 @@ class LoadStorePath:
         "last_stores",
         "max_ldgsts",
         "mbarriers",
+        "operand_reads",
         "queue_cycles",
         "read_release_cycles",
         "store_queue_cycles",
@@ -130,8 +133,10 @@ class LoadStorePath:
         "waiting_warps",
     )
 
-    def __init__(self, parameters: SmParameters, heap: EventHeap, mbarriers: Mbarriers) -> None:
-        self.heap, self.mbarriers = heap, mbarriers
+    def __init__(
+        self, parameters: SmParameters, heap: EventHeap, mbarriers: Mbarriers, operand_reads: OperandReads
+    ) -> None:
+        self.heap, self.mbarriers, self.operand_reads = heap, mbarriers, operand_reads
         self.free = self.tags_free = self.banks_free = self.atomics_free = 0.0
         self.copies_end = 0.0  # when the last of them is written
         self.copy_writes: list[tuple[float, float]] = []  # heap: time and cycles of what LDGSTS bring
@@ -186,7 +191,6 @@ class LoadStorePath:
             done = self._serve_beyond_l1(step, begin, done)
         if step.uses_ldgsts:
             done = self._find_ldgsts_end(warp, step, begin, done)
-            begin = at  # it leaves its registers with its place in the queue
         if step.kind == _COPY_KIND:
             self.mbarriers.arrive(warp, step, done)
         if step.uses_scoreboards:
@@ -200,11 +204,11 @@ class LoadStorePath:
         """
         begin = self.free if self.free > at else at
         if step.is_ldgsts:
-            self.free = begin + step.load_store_cycles
+            self.free = self.operand_reads.find_end(begin, step.load_store_cycles)
             return begin
         if self.copy_writes:
             begin = max(begin, self._write_copies(at))
-        self.free = self.banks_free = begin + step.load_store_cycles
+        self.free = self.banks_free = self.operand_reads.find_end(begin, step.load_store_cycles)
         return begin
 
     def _write_copies(self, at: float) -> float:
@@ -212,7 +216,7 @@ class LoadStorePath:
         writes = self.copy_writes
         while writes and writes[0][0] <= at:
             arrival, cycles = heappop(writes)
-            self.banks_free = max(self.banks_free, arrival) + cycles
+            self.banks_free = self.operand_reads.find_end(max(self.banks_free, arrival), cycles)
         return self.banks_free
 
     def serve_store(self, warp: SimulatedWarp, step: SimulatedStep, at: float, time: float) -> float | None:

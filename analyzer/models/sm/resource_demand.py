@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from analyzer.demand.access_bytes import WAVEFRONT_BYTES
 from analyzer.demand.opcode_costs import PIPE_INDEX, PIPES
 from analyzer.demand.tcgen05_tiles import is_tcgen05_mma
+from analyzer.demand.wgmma_operands import compute_operand_shares
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.profile.mbarrier_pipelines import PipelineUse
@@ -87,6 +88,7 @@ class ResourceDemand(Struct, frozen=True, eq=False):
     mbarrier_uses: Mapping[int, PipelineUse]  # by row
     commit_cycles: float  # from the end of the last product's interval to its arrival at an mbarrier
     async_mma_cycles: FloatArray  # interval of a product that its warp does not wait for
+    operand_shares: FloatArray  # of a warpgroup product's interval, in which it reads shared memory
     load_store_cycles: FloatArray  # of the SM's load/store path, for barriers too
     tag_cycles: FloatArray  # of the tags of the L1
     write_cycles: FloatArray  # of the load/store path, when the data of an LDGSTS are there
@@ -148,6 +150,7 @@ def measure_resource_demand(
         mbarrier_uses=_find_mbarrier_uses(model_input),
         commit_cycles=_compute_commit_cycles(model_input),
         async_mma_cycles=_compute_async_mma_cycles(model_input),
+        operand_shares=compute_operand_shares(kernel, costs, arch),
         load_store_cycles=load_store,
         tag_cycles=np.where(_mask_ldgsts(model_input), 0.0, tags),
         write_cycles=_count_ldgsts_write_cycles(model_input),

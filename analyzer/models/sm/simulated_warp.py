@@ -6,7 +6,7 @@ step it goes on. A warp is in one place only: it runs, or it is on the heap once
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from operator import or_
 
@@ -60,6 +60,7 @@ class SimulatedStep(Struct, eq=False):
     issue_slots: float
     stall_cycles: float
     pipe_cycles: tuple[tuple[int, float, float], ...]
+    slow_pipe_cycles: tuple[tuple[int, float, float], ...]  # the same while a warpgroup's product runs
     tail_cycles: float
     load_store_cycles: float
     tag_cycles: float
@@ -77,6 +78,7 @@ class SimulatedStep(Struct, eq=False):
     read_scoreboard: int
     async_mma_cycles: float
     async_mma_pipe: int
+    operand_share: float
     ends_wgmma_group: bool
     is_ldgsts: bool
     is_ldgdepbar: bool
@@ -86,10 +88,13 @@ class SimulatedStep(Struct, eq=False):
     write_cycles: float
 
 
-def make_steps(program: WarpProgram, handlers: list[StepHandler | None]) -> list[SimulatedStep]:
+def make_steps(
+    program: WarpProgram, handlers: list[StepHandler | None], pipe_slowdowns: Mapping[int, float]
+) -> list[SimulatedStep]:
     """Build the steps of one program.
 
     handlers: by kind of step.
+    pipe_slowdowns: by pipe, factor on its cycles while a product of a warpgroup runs.
     """
     last_steps = {sequence.stop - 1 for sequence in program.sequences}
     may_wait_for_counts = [
@@ -127,6 +132,7 @@ def make_steps(program: WarpProgram, handlers: list[StepHandler | None]) -> list
         program.issue_slots,
         program.stall_cycles,
         program.pipe_cycles,
+        [_slow_down(pipes, pipe_slowdowns) for pipes in program.pipe_cycles],
         program.tail_cycles,
         program.load_store_cycles,
         program.tag_cycles,
@@ -144,6 +150,7 @@ def make_steps(program: WarpProgram, handlers: list[StepHandler | None]) -> list
         program.read_scoreboard,
         program.async_mma_cycles,
         program.async_mma_pipe,
+        program.operand_share,
         program.ends_wgmma_group,
         program.is_ldgsts,
         program.is_ldgdepbar,
@@ -153,6 +160,15 @@ def make_steps(program: WarpProgram, handlers: list[StepHandler | None]) -> list
         program.write_cycles,
     )
     return list(map(SimulatedStep, *columns))
+
+
+def _slow_down(
+    pipe_cycles: tuple[tuple[int, float, float], ...], factors: Mapping[int, float]
+) -> tuple[tuple[int, float, float], ...]:
+    return tuple(
+        (pipe, cycles * factors.get(pipe, 1.0), last_cycles * factors.get(pipe, 1.0))
+        for pipe, cycles, last_cycles in pipe_cycles
+    )
 
 
 class BarrierState:

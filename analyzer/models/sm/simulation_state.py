@@ -1,5 +1,7 @@
 """Parameters and results of the simulation of an SM."""
 
+from collections.abc import Mapping
+
 from msgspec import Struct, field
 
 from analyzer.models.wait_causes import N_WAIT_CAUSES
@@ -38,6 +40,10 @@ class SmParameters(Struct, frozen=True, kw_only=True):
     pipelines: tuple[PipelineParameters, ...] = ()  # of mbarriers
     max_ldgsts_in_flight: int = 0  # of one warp; 0 where nothing limits them
     l2_store_factor: float = 0.0  # see `L2Cache`; 0 where there is none
+    # While a product of a warpgroup runs: factor on the cycles of pipes, and least share of the banks' cycles
+    # that the load/store path has.
+    pipe_slowdowns: Mapping[int, float] = {}
+    min_path_share: float = 1.0
 
 
 class IterationProgress(Struct, eq=False):

@@ -27,6 +27,7 @@ from analyzer.ir.scheduling import Pipe
 from analyzer.models.sm.cta_barriers import CtaBarriers
 from analyzer.models.sm.mbarriers import Mbarriers
 from analyzer.models.sm.memory_resources import FENCE_KINDS, LoadStorePath
+from analyzer.models.sm.operand_reads import OperandReads
 from analyzer.models.sm.resource_demand import StepKind
 from analyzer.models.sm.simulated_warp import (
     EventHeap,
@@ -84,12 +85,13 @@ class _SmSimulator:
         self.last_end = -parameters.cta_end_interval_cycles
         self.result = SimulationResult()
         self.heap: EventHeap = []
-        self.subcores = Subcores(parameters.n_subcores, parameters.read_release_cycles)
+        operand_reads = OperandReads(parameters.min_path_share)
+        self.subcores = Subcores(parameters.n_subcores, parameters.read_release_cycles, operand_reads)
         self.mbarriers = Mbarriers(parameters, self.heap, warp_programs)
-        self.path = LoadStorePath(parameters, self.heap, self.mbarriers)
+        self.path = LoadStorePath(parameters, self.heap, self.mbarriers, operand_reads)
         self.barriers = CtaBarriers(self.heap, self.path)
         handlers = self.list_handlers()
-        self.steps = [make_steps(program, handlers) for program in warp_programs]
+        self.steps = [make_steps(program, handlers, parameters.pipe_slowdowns) for program in warp_programs]
 
     def list_handlers(self) -> list[StepHandler | None]:
         """Return the handler of each kind of step."""
@@ -157,6 +159,8 @@ class _SmSimulator:
                             break
                     free[ISSUE_INDEX] = time + step.issue_slots
                     end, slowest = 0.0, 0
+                    if free[TENSOR_PIPE_INDEX] > time:
+                        pipe_cycles = step.slow_pipe_cycles
                     for pipe, cycles, last_cycles in pipe_cycles:
                         begin = free[pipe]
                         if begin > time:  # the tensor core's queue
