@@ -24,6 +24,7 @@ from analyzer.models.sm.extrapolation import (
     estimate_sm_cycles,
     simulates_whole_warps,
 )
+from analyzer.models.sm.instruction_fetch import find_fetch_parameters
 from analyzer.models.sm.launch_tail import SmLoad, estimate_waves, scale_shared_cycles
 from analyzer.models.sm.resource_demand import (
     ResourceDemand,
@@ -271,6 +272,7 @@ def _make_sm_parameters(
         max_iterations=ALL_ITERATIONS,
         max_ldgsts_in_flight=int(memory.ldgsts_per_warp.value) if memory.ldgsts_per_warp else 0,
         l2_store_factor=store_factor.value if store_factor is not None else 0.0,
+        fetch=find_fetch_parameters(model_input),
     )
 
 

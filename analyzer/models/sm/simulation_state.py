@@ -2,6 +2,7 @@
 
 from msgspec import Struct, field
 
+from analyzer.models.sm.instruction_fetch import FetchParameters
 from analyzer.models.wait_causes import N_WAIT_CAUSES
 
 ROUNDING_TOLERANCE = 1e-6
@@ -38,6 +39,7 @@ class SmParameters(Struct, frozen=True, kw_only=True):
     pipelines: tuple[PipelineParameters, ...] = ()  # of mbarriers
     max_ldgsts_in_flight: int = 0  # of one warp; 0 where nothing limits them
     l2_store_factor: float = 0.0  # see `L2Cache`; 0 where there is none
+    fetch: FetchParameters | None = None  # of code that the SM's own instruction cache cannot hold
 
 
 class IterationProgress(Struct, eq=False):
