@@ -131,6 +131,21 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     warpgroup_operand_bytes_per_cycle: HardwareParameter | None = None
 
 
+class InstructionCaches(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Instruction caches of an SM: its own, and what brings lines of 128 bytes that it lacks.
+
+    The cache beyond it holds `memory.instruction_cache_bytes`, and several SMs share it.
+    """
+
+    sm_bytes: HardwareParameter  # of the SM's own cache
+    stream_cycles: HardwareParameter  # least between two lines of code that a warp goes through
+    # between two lines that warps of an SM at places of their own get, while all SMs fetch
+    line_cycles: HardwareParameter
+    miss_line_cycles: HardwareParameter  # likewise, of lines that come from the L2
+    miss_bytes: HardwareParameter  # of code that one request to the L2 brings
+    miss_cycles: HardwareParameter  # from that request until the code is here
+
+
 class SharedMemoryCarveouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Shared-memory sizes that the driver can configure; the L1 gets the rest of the SM's memory."""
 
@@ -281,6 +296,8 @@ class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     limits: SmLimits
     shared_carveouts: SharedMemoryCarveouts
     memory: MemorySubsystem
+    # None: not measured; what misses takes `memory.instruction_miss_cycles`
+    instruction_caches: InstructionCaches | None = None
     issue: IssueTiming
     warpgroup_contention: WarpgroupContention | None = None  # None: none known
     energy: WorkEnergy | None = None  # None: not known, and no clock follows from a power limit

@@ -27,6 +27,7 @@ from analyzer.models.sm.extrapolation import (
     estimate_sm_cycles,
     simulates_whole_warps,
 )
+from analyzer.models.sm.instruction_fetch import find_fetch_parameters
 from analyzer.models.sm.launch_tail import SmLoad, estimate_waves, scale_shared_cycles
 from analyzer.models.sm.resource_demand import (
     ResourceDemand,
@@ -277,6 +278,7 @@ def _make_sm_parameters(
         l2_store_factor=store_factor.value if store_factor is not None else 0.0,
         pipe_slowdowns=_find_pipe_slowdowns(model_input),
         min_path_share=1.0 if contention is None else contention.min_path_share.value,
+        fetch=find_fetch_parameters(model_input),
     )
 
 

@@ -83,19 +83,26 @@ class SimulatedStep(Struct, eq=False):
     is_ldgsts: bool
     is_ldgdepbar: bool
     fetch_cycles: float
+    code_lines: tuple[int, ...]
     wide_waits: tuple[int, ...]
     last_row: int
     write_cycles: float
 
 
 def make_steps(
-    program: WarpProgram, handlers: list[StepHandler | None], pipe_slowdowns: Mapping[int, float]
+    program: WarpProgram,
+    handlers: list[StepHandler | None],
+    pipe_slowdowns: Mapping[int, float],
+    *,
+    fetches_code: bool,
 ) -> list[SimulatedStep]:
     """Build the steps of one program.
 
     handlers: by kind of step.
     pipe_slowdowns: by pipe, factor on its cycles while a product of a warpgroup runs.
+    fetches_code: the SM's instruction cache does not hold all.
     """
+    code_lines = program.code_lines if fetches_code else [()] * len(program)
     last_steps = {sequence.stop - 1 for sequence in program.sequences}
     may_wait_for_counts = [
         depbar is not None or groups >= 0 or is_ldgsts or bool(wide_waits)
@@ -110,9 +117,9 @@ def make_steps(
     columns = (
         [handlers[kind] for kind in program.kind],
         [
-            bool(waits or counts or fetch)
-            for waits, counts, fetch in zip(
-                program.wait_scoreboards, may_wait_for_counts, program.fetch_cycles, strict=True
+            bool(waits or counts or fetch or lines)
+            for waits, counts, fetch, lines in zip(
+                program.wait_scoreboards, may_wait_for_counts, program.fetch_cycles, code_lines, strict=True
             )
         ],
         may_wait_for_counts,
@@ -155,6 +162,7 @@ def make_steps(
         program.is_ldgsts,
         program.is_ldgdepbar,
         program.fetch_cycles,
+        code_lines,
         program.wide_waits,
         program.last_row,
         program.write_cycles,

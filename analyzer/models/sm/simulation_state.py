@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
+from analyzer.models.sm.instruction_fetch import FetchParameters
 from analyzer.models.wait_causes import N_WAIT_CAUSES
 
 ROUNDING_TOLERANCE = 1e-6
@@ -44,6 +45,7 @@ class SmParameters(Struct, frozen=True, kw_only=True):
     # that the load/store path has.
     pipe_slowdowns: Mapping[int, float] = {}
     min_path_share: float = 1.0
+    fetch: FetchParameters | None = None  # of code that the SM's own instruction cache cannot hold
 
 
 class IterationProgress(Struct, eq=False):

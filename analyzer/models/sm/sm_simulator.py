@@ -25,6 +25,7 @@ from itertools import chain
 from analyzer.demand.opcode_costs import PIPE_INDEX
 from analyzer.ir.scheduling import Pipe
 from analyzer.models.sm.cta_barriers import CtaBarriers
+from analyzer.models.sm.instruction_fetch import InstructionCache
 from analyzer.models.sm.mbarriers import Mbarriers
 from analyzer.models.sm.memory_resources import FENCE_KINDS, LoadStorePath
 from analyzer.models.sm.operand_reads import OperandReads
@@ -91,7 +92,11 @@ class _SmSimulator:
         self.path = LoadStorePath(parameters, self.heap, self.mbarriers, operand_reads)
         self.barriers = CtaBarriers(self.heap, self.path)
         handlers = self.list_handlers()
-        self.steps = [make_steps(program, handlers, parameters.pipe_slowdowns) for program in warp_programs]
+        self.code = None if parameters.fetch is None else InstructionCache(parameters.fetch)
+        self.steps = [
+            make_steps(program, handlers, parameters.pipe_slowdowns, fetches_code=self.code is not None)
+            for program in warp_programs
+        ]
 
     def list_handlers(self) -> list[StepHandler | None]:
         """Return the handler of each kind of step."""
@@ -121,7 +126,7 @@ class _SmSimulator:
 
     def run_events(self) -> None:  # noqa: C901 - see the module: all that each step does
         """Follow the warp with the earliest time until another one's comes first, and so on."""
-        heap = self.heap
+        heap, code = self.heap, self.code
         resumed: tuple[float, int, SimulatedWarp] | None = None  # the last warp, where it is not kept
         while resumed is not None or heap or self.release_blocked_warps():
             time, _, entry = heappop(heap) if resumed is None else heappushpop(heap, resumed)
@@ -136,6 +141,8 @@ class _SmSimulator:
                 if phase < _HAS_ISSUED:
                     if step.may_wait and phase == _START:
                         ready = wait_for_operands(warp, step, time)
+                        if step.code_lines and ready is not None and code is not None:
+                            ready = _wait_for_code(code, step, ready)
                         if ready is None:
                             break
                         time = ready
@@ -330,6 +337,13 @@ def wait_for_operands(warp: SimulatedWarp, step: SimulatedStep, time: float) -> 
         step.wait_cycles[NO_INSTRUCTIONS_COLUMN] += step.fetch_cycles
         time += step.fetch_cycles
     return time
+
+
+def _wait_for_code(code: InstructionCache, step: SimulatedStep, time: float) -> float:
+    """Return when a step's instructions are there."""
+    late = step.share * (code.fetch(step.code_lines, time) - time)
+    step.wait_cycles[NO_INSTRUCTIONS_COLUMN] += late
+    return time + late
 
 
 def _wait_for_counts(warp: SimulatedWarp, step: SimulatedStep, time: float) -> float:
