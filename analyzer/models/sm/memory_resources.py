@@ -184,6 +184,8 @@ class LoadStorePath:
         done += step.latency_cycles
         if step.l2_cycles:
             done = self._serve_beyond_l1(step, begin, done)
+            if step.is_outgoing:
+                warp.cta.drain_end = max(warp.cta.drain_end, self._find_drain_end(step))
         if step.uses_ldgsts:
             done = self._find_ldgsts_end(warp, step, begin, done)
             begin = at  # it leaves its registers with its place in the queue
@@ -284,6 +286,13 @@ class LoadStorePath:
             elif kind == _STORE_KIND and queued > self.store_queue_cycles:
                 self.free += queued - self.store_queue_cycles
         return done
+
+    def _find_drain_end(self, step: SimulatedStep) -> float:
+        """Return when the last store or reduction has left the SM, less what the L2 takes at once."""
+        free = max(self.l2.free[True], self.l2.joint_free)
+        if step.atomic_cycles:
+            free = max(free, self.atomics_free)
+        return free - self.burst_cycles
 
     def _find_ldgsts_end(self, warp: SimulatedWarp, step: SimulatedStep, begin: float, done: float) -> float:
         """Return when an LDGSTS is done, or for an LDGDEPBAR, when all of its warp before it are."""
