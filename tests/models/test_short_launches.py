@@ -64,3 +64,34 @@ def test_a_launch_measured_once_keeps_its_median() -> None:
     (once, *_) = (row for row in read_measurements(H200) if row["record"] == "measurement")
     found = read_event_times(H200)[once["case_id"]]
     assert (found.warm_us, found.cold_us) == (once["time_us_warm_median"], once["time_us_cold_median"])
+
+
+def predict_loads_and_stores_us(folder: Path, n_loads: int, n_stores: int, ctas: int) -> float:
+    """Predict CTAs, one to an SM, that load words one after another and store 4 KiB so many times."""
+    loads = [
+        f"LDG.E.STRONG.GPU R6, desc[UR4][R4.64+{place:#x}]" for place in range(0, n_loads << 12, 1 << 12)
+    ]
+    code = (
+        "S2R R0, SR_CTAID.X",
+        "S2R R3, SR_TID.X",
+        "IMAD R0, R0, 0x2000, R3",
+        "IMAD.WIDE R4, R0, 0x10, RZ",
+        *(line for load in loads for line in (load, "IADD3 R8, R6, R8, RZ")),
+        *(f"STG.E.128 desc[UR4][R4.64+{place << 12:#x}], R8" for place in range(n_stores)),
+        "EXIT",
+    )
+    dump = folder / "stores.sass"
+    dump.write_text(format_dump("sm_90", *code))
+    launch = analyzer.Launch(grid=ctas, block=256, dynamic_shared_bytes=200_000, timing="kernel")
+    (kernel,) = analyzer.analyze(str(dump), GPU, launch=launch).kernels
+    return kernel.predictions[0].time_us
+
+
+def test_a_cta_keeps_its_slot_until_its_stores_have_left(tmp_path: Path) -> None:
+    """A second CTA on each SM begins when the first one's 64 KiB are stored, not beside them."""
+    loads, stores, both = (
+        predict_loads_and_stores_us(tmp_path, *shape, 264)
+        - predict_loads_and_stores_us(tmp_path, *shape, 132)
+        for shape in ((8, 0), (0, 16), (8, 16))
+    )
+    assert both > 0.85 * (loads + stores)

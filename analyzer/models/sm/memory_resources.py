@@ -46,11 +46,12 @@ class L2Share:
     Loads go first: what both directions take together holds up stores only.
     """
 
-    __slots__ = ("free", "joint_free", "store_factor")
+    __slots__ = ("free", "joint_free", "store_factor", "stores_free")
 
     def __init__(self, store_factor: float) -> None:
         self.free = [0.0, 0.0]  # to the SM, and from it
         self.joint_free = 0.0
+        self.stores_free = 0.0  # of the joint queue, if there were stores only
         self.store_factor = (
             store_factor  # cycles of stores in the joint queue over their own; 0: no such queue
         )
@@ -67,6 +68,8 @@ class L2Share:
             joint_free += cycles * self.store_factor if is_outgoing else cycles
             self.joint_free = joint_free
             if is_outgoing:
+                stores_free = self.stores_free if self.stores_free > begin else begin
+                self.stores_free = stores_free + cycles * self.store_factor
                 return joint_free
         return free
 
@@ -189,6 +192,7 @@ class LoadStorePath:
         done += step.latency_cycles
         if step.l2_cycles:
             done = self._serve_beyond_l1(step, begin, done)
+            self._note_drain(warp, step)
         if step.uses_ldgsts:
             done = self._find_ldgsts_end(warp, step, begin, done)
         if step.kind == _COPY_KIND:
@@ -288,6 +292,13 @@ class LoadStorePath:
             elif kind == _STORE_KIND and queued > self.store_queue_cycles:
                 self.free += queued - self.store_queue_cycles
         return done
+
+    def _note_drain(self, warp: SimulatedWarp, step: SimulatedStep) -> None:
+        """Note when what a CTA has stored has left the SM, less what the L2 takes at once."""
+        if not step.is_outgoing:
+            return
+        free = max(self.l2.stores_free, self.l2.free[True], self.atomics_free if step.atomic_cycles else 0.0)
+        warp.cta.drain_end = max(warp.cta.drain_end, free - self.burst_cycles)
 
     def _find_ldgsts_end(self, warp: SimulatedWarp, step: SimulatedStep, begin: float, done: float) -> float:
         """Return when an LDGSTS is done, or for an LDGDEPBAR, when all of its warp before it are."""

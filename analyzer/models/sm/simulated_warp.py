@@ -241,10 +241,19 @@ class MbarrierPhases:
 class SimulatedCta:
     """A resident CTA: its barriers, its mbarriers, and iterations that its warps share."""
 
-    __slots__ = ("barriers", "begun_iterations", "last_iterations", "n_warps_left", "pipeline_phases", "wave")
+    __slots__ = (
+        "barriers",
+        "begun_iterations",
+        "drain_end",
+        "last_iterations",
+        "n_warps_left",
+        "pipeline_phases",
+        "wave",
+    )
 
     def __init__(self, n_warps: int, wave: int, pipelines: tuple[PipelineParameters, ...]) -> None:
         self.n_warps_left, self.wave = n_warps, wave
+        self.drain_end = 0.0  # when the L2 has taken all that its warps have stored
         # By role and sequence, of sequences with a barrier: the latest iteration that a warp has begun, and
         # the last one that any will do, once it is known.
         self.begun_iterations: dict[tuple[int, int], int] = {}

@@ -295,6 +295,7 @@ class _SmSimulator:
         if cta.n_warps_left:
             return
         self.resident_ctas.remove(cta)
+        time = max(time, cta.drain_end)
         time = self.last_end = max(time, self.last_end + self.parameters.cta_end_interval_cycles)
         self.result.n_ctas += 1
         self.result.cta_end_cycles.append(time)
