@@ -90,6 +90,11 @@ class LaunchSimulation(Struct, frozen=True, eq=False):
             notes.append(
                 f"{1.0 - cold_share:.0%} of the data are in the L2 from the last such launch (--cold-l2)"
             )
+        if self.resource_demand.has_unknown_tiles:
+            notes.append(
+                "which tiles CTAs copy is not known: those of CTAs side by side are taken to lie in a square "
+                "(sizes by --arg WHICH=N, a table of tiles by --arg WHICH=@data.npy settle it)"
+            )
         if self.idle_cta_share:
             idle = f"{self.idle_cta_share:.0%}"
             notes.append(
