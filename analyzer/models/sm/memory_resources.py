@@ -10,12 +10,14 @@ is room; the oldest of them goes first. Behind it the L2, the DRAM and the unit 
 parallel; the longest queue, less a burst that they take at once, is what a load waits for. A store waits for
 nothing, but stores that are too far ahead of the L2 hold up the path.
 
-LDGSTS go through the path twice: for their lines, in the order in which they are issued, and when their
-data are there, to write these through the banks of shared memory. What goes through the banks then (LDS,
-LDSM, STS, LDG) waits for such writes; others fill gaps. Warps hardly stall at LDGSTS: these have a deep
-queue of their own. Example: 512 bytes in rows of 128 are four lines, three cycles, and four writes, four
-cycles. LDGSTS alone take four cycles each, since one's writes go on beside another's lines; beside LDSM
-that keep the banks busy, seven.
+LDGSTS that fill whole rows of 128 bytes of shared memory, as swizzled tiles do, take one turn on the path.
+Their lines go through the tags beside it, and their registers are read then; what they bring is written
+beside reads. Example: 512 bytes in rows of 64 are eight lines, six cycles of the tags; LDSM go on meanwhile.
+
+Others, as to padded rows, go through the path twice: for their lines, in the order in which they are issued,
+and when their data are there, to write these through the banks of shared memory. What goes through the banks
+then (LDS, LDSM, STS, LDG) waits for such writes; others fill gaps. Warps hardly stall at LDGSTS: these have a
+deep queue of their own.
 """
 
 from heapq import heappop, heappush
@@ -186,7 +188,8 @@ class LoadStorePath:
             done = self._serve_beyond_l1(step, begin, done)
         if step.uses_ldgsts:
             done = self._find_ldgsts_end(warp, step, begin, done)
-            begin = at  # it leaves its registers with its place in the queue
+            # it leaves its registers with its place in the queue, or when the tags are ready for it
+            begin = max(at, self.tags_free - step.tag_cycles) if step.tag_cycles else at
         if step.kind == _COPY_KIND:
             self.mbarriers.arrive(warp, step, done)
         if step.uses_scoreboards:
