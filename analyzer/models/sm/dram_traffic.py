@@ -56,7 +56,9 @@ def compute_piece_factors(model_input: ModelInput) -> FloatArray:
             is_apart = (
                 access.is_indirect or model_input.kernel.find_opcode(access.row).kind is OpKind.ASYNC_COPY
             )
-            lines = recorded[access.row].lines_per_request if is_apart and access.row in recorded else 1.0
+            lines = (access.lines or 0.0) / access.requests if is_apart else 1.0
+            if is_apart and access.row in recorded:
+                lines = recorded[access.row].lines_per_request
             in_line = access.sectors / access.requests / max(1.0, lines)
             factors[access.row] = _compute_piece_factor(model_input, in_line, is_apart=is_apart)
     return factors

@@ -10,13 +10,15 @@ is room; the oldest of them goes first. Behind it the L2, the DRAM and the unit 
 parallel; the longest queue, less a burst that they take at once, is what a load waits for. A store waits for
 nothing, but stores that are too far ahead of the L2 hold up the path.
 
-LDGSTS go through the path twice: for their lines, in the order in which they are issued, and when their
-data are there, to write these through the banks of shared memory. What goes through the banks then (LDS,
-LDSM, STS, LDG) waits for such writes; others fill gaps. Warps hardly stall at LDGSTS: these have a deep
-queue of their own. Example: 512 bytes in rows of 128 are four lines, three cycles, and four writes, four
-cycles. LDGSTS alone take four cycles each, since one's writes go on beside another's lines; beside LDSM
-that keep the banks busy, seven. An LDGSTS has read its registers when its turn comes: an instruction that
-overwrites its address waits until then.
+LDGSTS that fill whole rows of 128 bytes of shared memory, as swizzled tiles do, take one turn on the path.
+Their lines go through the tags beside it, and their registers are read then; what they bring is written
+beside reads. Example: 512 bytes in rows of 64 are eight lines, six cycles of the tags; LDSM go on meanwhile.
+
+Others, as to padded rows, go through the path twice: for their lines, in the order in which they are issued,
+and when their data are there, to write these through the banks of shared memory. What goes through the banks
+then (LDS, LDSM, STS, LDG) waits for such writes; others fill gaps. Warps hardly stall at LDGSTS: these have a
+deep queue of their own. An LDGSTS has read its registers when its turn
+comes: an instruction that overwrites its address waits until then.
 """
 
 from heapq import heappop, heappush
@@ -195,6 +197,8 @@ class LoadStorePath:
             self._note_drain(warp, step)
         if step.uses_ldgsts:
             done = self._find_ldgsts_end(warp, step, begin, done)
+            if step.tag_cycles:  # its registers are read when the tags are ready for it
+                begin = max(begin, self.tags_free - step.tag_cycles)
         if step.kind == _COPY_KIND:
             self.mbarriers.arrive(warp, step, done)
         if step.uses_scoreboards:

@@ -29,6 +29,7 @@ from analyzer.ir.opcode import (
     BULK_WRITE_SEMANTICS,
     GLOBAL_SPACES,
     MEMORY_KINDS,
+    SHARED_SPACES,
     AddressSpace,
     Opcode,
     OpKind,
@@ -153,7 +154,7 @@ def measure_resource_demand(
         async_mma_cycles=_compute_async_mma_cycles(model_input),
         operand_shares=compute_operand_shares(kernel, costs, arch),
         load_store_cycles=load_store,
-        tag_cycles=np.where(_mask_ldgsts(model_input), 0.0, tags),
+        tag_cycles=np.where(_mask_ldgsts(model_input), _count_line_copy_cycles(model_input), tags),
         write_cycles=_count_ldgsts_write_cycles(model_input),
         l2_cycles=l2_cycles,
         dram_cycles=dram_bytes / dram,
@@ -324,7 +325,8 @@ def _compute_extra_load_store_cycles(
     passes, share = _count_load_passes(model_input)
     by_passes = np.where(passes > 0, _compute_pass_cycles(base, passes, phases, more) * share, by_bytes)
     # An LDGSTS holds the path for its lines, and again when its data are there, see `LoadStorePath`.
-    by_copied_lines = np.maximum(_count_copied_line_cycles(model_input) - base, 0.0)
+    copied_lines = np.where(_mask_line_copies(model_input), 0.0, _count_copied_line_cycles(model_input))
+    by_copied_lines = np.maximum(copied_lines - base, 0.0)
     extra = np.where(_mask_ldgsts(model_input), by_copied_lines, shared + np.maximum(by_lines, by_passes))
     extra[_list_copy_engine_rows(model_input)] = 0.0
     return extra
@@ -341,7 +343,25 @@ def _count_ldgsts_write_cycles(model_input: ModelInput) -> FloatArray:
     """Count the cycles in which what an LDGSTS brings is written through the banks of shared memory, [n]."""
     passes = model_input.access_bytes.shared_bytes / WAVEFRONT_BYTES
     cycles = passes * model_input.arch.memory.shared_pass_cycles.value
-    return np.where(_mask_ldgsts(model_input), cycles, 0.0)
+    return np.where(_mask_ldgsts(model_input) & ~_mask_line_copies(model_input), cycles, 0.0)
+
+
+def _count_line_copy_cycles(model_input: ModelInput) -> FloatArray:
+    """Count the cycles of the tags for an LDGSTS that writes whole lines, [n]; 0 for another one."""
+    return np.where(_mask_line_copies(model_input), _count_copied_line_cycles(model_input), 0.0)
+
+
+def _mask_line_copies(model_input: ModelInput) -> NDArray[np.bool_]:
+    """Mark LDGSTS whose bytes fill rows of 128 bytes of shared memory, [n]; these are written beside reads.
+
+    What goes to padded rows, as by 16 bytes against bank conflicts, is not: it takes its turn at the banks.
+    """
+    found = np.zeros(len(model_input.kernel), dtype=np.bool_)
+    for access in () if model_input.profile is None else model_input.profile.accesses:
+        if access.space in SHARED_SPACES and access.lines is not None and access.requests:
+            rows = access.lines / access.requests
+            found[access.row] = rows <= math.ceil(access.bytes / access.requests / WAVEFRONT_BYTES)
+    return found & _mask_ldgsts(model_input)
 
 
 def _mask_ldgsts(model_input: ModelInput) -> NDArray[np.bool_]:
@@ -409,6 +429,9 @@ def _count_load_passes(model_input: ModelInput) -> tuple[FloatArray, FloatArray]
 def _count_lines(model_input: ModelInput, sectors: FloatArray) -> FloatArray:
     """Count the lines of a request to global memory, [n]; without addresses, the fewest for its bytes."""
     lines = sectors / 4.0
+    for access, runs in _iterate_global_accesses(model_input):
+        if access.lines is not None:
+            lines[access.row] = access.lines / runs
     if model_input.cache_rates is not None:
         for row, rates in model_input.cache_rates.by_row.items():
             lines[row] = rates.lines_per_request
