@@ -17,8 +17,8 @@ beside reads. Example: 512 bytes in rows of 64 are eight lines, six cycles of th
 Others, as to padded rows, go through the path twice: for their lines, in the order in which they are issued,
 and when their data are there, to write these through the banks of shared memory. What goes through the banks
 then (LDS, LDSM, STS, LDG) waits for such writes; others fill gaps. Warps hardly stall at LDGSTS: these have a
-deep queue of their own. An LDGSTS has read its registers when its turn
-comes: an instruction that overwrites its address waits until then.
+deep queue of their own. An LDGSTS has read its registers when its turn comes: an instruction that
+overwrites its address waits until then.
 """
 
 from heapq import heappop, heappush

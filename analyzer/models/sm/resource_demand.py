@@ -429,7 +429,7 @@ def _count_load_passes(model_input: ModelInput) -> tuple[FloatArray, FloatArray]
 def _count_lines(model_input: ModelInput, sectors: FloatArray) -> FloatArray:
     """Count the lines of a request to global memory, [n]; without addresses, the fewest for its bytes."""
     lines = sectors / 4.0
-    for access, runs in _iterate_global_accesses(model_input):
+    for access, runs in iterate_global_accesses(model_input):
         if access.lines is not None:
             lines[access.row] = access.lines / runs
     if model_input.cache_rates is not None:
