@@ -195,6 +195,11 @@ class LoadStorePath:
         if step.l2_cycles:
             done = self._serve_beyond_l1(step, begin, done)
             self._note_drain(warp, step)
+        self._end_request(warp, step, begin, done)
+        return time
+
+    def _end_request(self, warp: SimulatedWarp, step: SimulatedStep, begin: float, done: float) -> None:
+        """Note when a request that began then has read its registers, and when it is done."""
         if step.uses_ldgsts:
             done = self._find_ldgsts_end(warp, step, begin, done)
             if step.tag_cycles:  # its registers are read when the tags are ready for it
@@ -203,7 +208,6 @@ class LoadStorePath:
             self.mbarriers.arrive(warp, step, done)
         if step.uses_scoreboards:
             warp.write_scoreboards(step, done, begin + self.read_release_cycles)
-        return time
 
     def _take_path(self, step: SimulatedStep, at: float) -> float:
         """Give a request its turn on the path, and return when that begins.
