@@ -58,6 +58,7 @@ _GIGA, _MEGA = 1e9, 1e6
 # Pipes of the whole SM; their issue cycles in hwdb are those of a sub-core with a fourth of it.
 SM_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in (Pipe.LSU, Pipe.TEX, Pipe.TMA))
 _REGISTER_BYTES = 4
+_ROUNDING_LINES = 0.02  # of a request's mean lines, where a part of the grid stands for all of it
 
 
 class StepKind(IntEnum):
@@ -360,7 +361,8 @@ def _mask_line_copies(model_input: ModelInput) -> NDArray[np.bool_]:
     for access in () if model_input.profile is None else model_input.profile.accesses:
         if access.space in SHARED_SPACES and access.lines is not None and access.requests:
             rows = access.lines / access.requests
-            found[access.row] = rows <= math.ceil(access.bytes / access.requests / WAVEFRONT_BYTES)
+            fewest = math.ceil(access.bytes / access.requests / WAVEFRONT_BYTES)
+            found[access.row] = rows <= fewest + _ROUNDING_LINES
     return found & _mask_ldgsts(model_input)
 
 
