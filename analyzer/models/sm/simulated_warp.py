@@ -278,6 +278,7 @@ class SimulatedWarp:
         "sequences",
         "steps",
         "subcore",
+        "turn",
         "wait_causes",
         "wait_counts",
         "wgmma_group_ends",
@@ -296,6 +297,7 @@ class SimulatedWarp:
         max_ldgsts: int,
     ) -> None:
         self.number, self.role, self.cta, self.subcore = number, role, cta, subcore
+        self.turn = number  # of warps at the same time, the lowest goes first
         self.steps, self.sequences = steps, sequences
         self.pipe_free = pipe_free  # of its sub-core, see `Subcores`
         # Where it stands: its sequence, iterations of it that are done, its step, and the phase of that.
