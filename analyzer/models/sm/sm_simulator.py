@@ -224,7 +224,6 @@ class _SmSimulator:
                 self.next_warp_number,
                 role,
                 cta,
-                subcore,
                 self.steps[role],
                 self.warp_programs[role].sequences,
                 self.subcores.pipe_free[subcore],
@@ -291,7 +290,7 @@ class _SmSimulator:
 
     def retire_warp(self, warp: SimulatedWarp, time: float) -> None:
         """Remove a warp that has ended; with the last one of a CTA, launch the next CTA."""
-        self.subcores.n_warps[warp.subcore] -= 1
+        self.subcores.release_warp(warp)
         cta = warp.cta
         cta.n_warps_left -= 1
         self.barriers.remove_warp(cta, time)
