@@ -294,7 +294,7 @@ class SimulatedWarp:
         "sequence",
         "sequences",
         "steps",
-        "subcore",
+        "turn",
         "wait_causes",
         "wait_counts",
         "wgmma_group_ends",
@@ -306,13 +306,13 @@ class SimulatedWarp:
         number: int,
         role: int,
         cta: SimulatedCta,
-        subcore: int,
         steps: list[SimulatedStep],
         sequences: list[StepSequence],
         pipe_free: list[float],
         max_ldgsts: int,
     ) -> None:
-        self.number, self.role, self.cta, self.subcore = number, role, cta, subcore
+        self.number, self.role, self.cta = number, role, cta
+        self.turn = number  # of warps at the same time, the lowest goes first
         self.steps, self.sequences = steps, sequences
         self.pipe_free = pipe_free  # of its sub-core, see `Subcores`
         # Where it stands: its sequence, iterations of it that are done, its step, and the phase of that.

@@ -33,6 +33,11 @@ class Subcores:
         self.n_warps[subcore] += 1
         return subcore
 
+    def release_warp(self, warp: SimulatedWarp) -> None:
+        """Remove a warp that has ended from its sub-core."""
+        subcore = next(index for index, free in enumerate(self.pipe_free) if free is warp.pipe_free)
+        self.n_warps[subcore] -= 1
+
     def serve_result(self, warp: SimulatedWarp, step: SimulatedStep, at: float, time: float) -> float:
         """Start an instruction whose result comes a fixed latency later, or an asynchronous product."""
         if step.async_mma_cycles:
@@ -61,7 +66,7 @@ class Subcores:
         pipe_free = self.pipe_free[0] if pipe in _SHARED_PIPES else warp.pipe_free
         begin = max(pipe_free[pipe], warp.async_mma_end, at)
         done = begin + step.async_mma_cycles
-        if step.operand_share and not warp.subcore:
+        if step.operand_share and warp.pipe_free is self.pipe_free[0]:
             self.operand_reads.add(begin, done, step.operand_share)  # those of the others run beside it
         warp.async_mma_end = pipe_free[pipe] = done
         if step.ends_wgmma_group:
