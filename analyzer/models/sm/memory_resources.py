@@ -261,9 +261,16 @@ class LoadStorePath:
             heappush(self.heap, (self.free - self.queue_cycles, -1, None))
 
     def _serve_tags(self, step: SimulatedStep, begin: float) -> float:
-        """Return when both path and tags are done; tags that fall too far behind hold up the path."""
+        """Return when both path and tags are done; tags that fall too far behind hold up the path.
+
+        Lines of LDGSTS leave the tags as the banks take them, so operands of products hold them up.
+        """
         done = self.free
-        self.tags_free = (self.tags_free if self.tags_free > begin else begin) + step.tag_cycles
+        begin = self.tags_free if self.tags_free > begin else begin
+        if step.is_ldgsts:
+            self.tags_free = self.operand_reads.find_end(begin, step.tag_cycles)
+        else:
+            self.tags_free = begin + step.tag_cycles
         if self.tags_free > done:
             done = self.tags_free
         if self.tags_free - self.queue_cycles > self.free:
