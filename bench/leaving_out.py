@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from arch_files import MEASURED_ARCHS, ArchFiles, measure_arch_distance
 from kernels.recipes import ROOT
-from left_out import GPUS, ArchFiles, measure_arch_distance
 
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.parameter_paths import collect_parameters, collect_struct_parameters, with_parameter
@@ -139,7 +139,7 @@ def _find_donors(arch: str, own_file: str, key: str, suite: str) -> Iterator[tup
     section, name = key.rsplit(".", 1)
     files = _load_arch_files()
     for other in sorted(
-        (one for one in _DONORS if one != arch), key=lambda one: measure_arch_distance(one, arch)
+        (one for one in MEASURED_ARCHS if one != arch), key=lambda one: measure_arch_distance(one, arch)
     ):
         place = files.find(other, section, name)
         if place is None or f"arch/{place[0]}" == own_file or place[1].get("basis") == Basis.ASSUMED.value:
@@ -147,9 +147,6 @@ def _find_donors(arch: str, own_file: str, key: str, suite: str) -> Iterator[tup
         taught = load_taught().find(f"arch/{place[0]}", key)
         if taught is None or not taught.is_taught_by_none_but(suite):
             yield other, float(place[1]["value"])
-
-
-_DONORS = (*GPUS, "sm_70", "sm_100")
 
 
 @cache

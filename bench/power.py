@@ -97,6 +97,43 @@ RECORDS = (
     Record("v100-pcie", None, 250, 1350, 1420, f"{_TORCH}, V100S: 13.6 TFLOPS"),
 )  # fmt: skip
 
+
+@dataclass(frozen=True)
+class SetClock:
+    """A run at a clock that was set: what it took of time and energy."""
+
+    mhz: float
+    seconds: float
+    joules: float
+
+
+# The forward pass of a stage of GPT-3 175B in BF16, where the power limit does not lower the clock:
+# ml-energy/zeus @38cb3f9, sosp24_data/emulation/stage_profile/gpt3-175b+{a100_sxm,a40}_bf16.csv.
+SET_CLOCKS = {
+    "a100-80gb-sxm": (
+        SetClock(1305, 0.051970, 22.181),
+        SetClock(1260, 0.053566, 20.794),
+        SetClock(1200, 0.056063, 19.260),
+        SetClock(1140, 0.058891, 18.359),
+        SetClock(1080, 0.062039, 17.513),
+        SetClock(1005, 0.066486, 17.781),
+        SetClock(930, 0.071648, 17.931),
+        SetClock(855, 0.077731, 18.239),
+    ),
+    "a40": (
+        SetClock(1440, 0.114067, 33.489),
+        SetClock(1305, 0.120279, 30.064),
+        SetClock(1200, 0.127391, 28.491),
+        SetClock(1080, 0.137306, 27.427),
+        SetClock(960, 0.149460, 28.084),
+        SetClock(855, 0.164405, 29.053),
+    ),
+}
+_MATCHED_MHZ = {
+    "a100-80gb-sxm": 1260,
+    "a40": 1440,
+}  # the clock at which the model's power is the measured one
+
 _PIPES_TEXT = """\
 A second of each. The true clock is `clock64` over `globaltimer`: with matrix products it is .90 to .92 of
 what NVML says, whatever the power. Data are random words where not zeros."""
@@ -111,6 +148,14 @@ written anew (docs/volta.md), in the time that was measured: mean error {error:.
 {bias:.2f}. Wattchmen (arXiv 2603.26435) says 14 % for itself and 32 % for AccelWattch, of other
 kernels. These rows set the figures of sm_70, a compromise: products, which read shared memory most, draw
 more than the model says, others with shared memory less."""
+_SET_TEXT = """\
+A stage of GPT-3 175B at clocks that were set (ml-energy/zeus @38cb3f9,
+sosp24_data/emulation/stage_profile, forward), for the energy of its work that meets the power at
+{matched}. These rows set nothing. The A100's
+voltage rises from where the model has it, and below the energy grows by {slope:.0f} W of time: what the card
+takes without work, apart from its clocks. The A40's voltage rises from some 1,080 MHz on, not from 1,430:
+the energies of sm_86 are those of an A10, an A40 and others at once, which 1,080 MHz does not fit
+together."""
 _RECORDS_TEXT = """\
 A throughput over the rate of its unit is a clock: {busy:.0%} of the tensor cores' time is taken, and
 of FFMA's rate what the same library reaches on cards without a limit. By these rows the figures of the
@@ -120,7 +165,13 @@ energies holds for all cards of an architecture, not how well it holds for other
 
 def main() -> None:
     """Write the page."""
-    sections = (*compare_pipes(), *compare_clocks(), *compare_suites(), *compare_records())
+    sections = (
+        *compare_pipes(),
+        *compare_set_clocks(),
+        *compare_clocks(),
+        *compare_suites(),
+        *compare_records(),
+    )
     page = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     head = page.split("<!-- measured -->")[0]
     PAGE.write_text(head + "<!-- measured -->\n" + "\n\n".join(sections) + "\n", encoding="utf-8")
@@ -182,6 +233,40 @@ def compare_pipes() -> Iterator[str]:
     yield "## One pipe at a time: an H200 (700 W)"
     yield _PIPES_TEXT
     yield render_table(("workload", "MHz by NVML", "true MHz", "W", "W by the model"), lines)
+
+
+# ---- clocks that were set
+
+
+def compare_set_clocks() -> Iterator[str]:
+    """Yield the section of a stage of training at clocks that were set."""
+    lines = []
+    for key, runs in SET_CLOCKS.items():
+        for run, watts in zip(runs, compute_set_watts(key), strict=True):
+            measured = run.joules / run.seconds
+            lines.append(
+                (key, f"{run.mhz:,.0f}", f"{measured:.0f}", f"{watts:.0f}", f"{watts / measured:.2f}")
+            )
+    last, knee = SET_CLOCKS["a100-80gb-sxm"][-1], SET_CLOCKS["a100-80gb-sxm"][4]
+    matched = " and ".join(f"{mhz:,} MHz ({key})" for key, mhz in _MATCHED_MHZ.items())
+    yield "## Power at clocks that were set"
+    yield _SET_TEXT.format(matched=matched, slope=(last.joules - knee.joules) / (last.seconds - knee.seconds))
+    yield render_table(("GPU", "MHz", "W", "W by the model", "ratio"), lines)
+
+
+def compute_set_watts(key: str) -> list[float]:
+    """Return the power of the runs of a GPU by the model, in their measured time."""
+    gpu, runs = load_gpu(key), SET_CLOCKS[key]
+    energy = _find_energy(gpu)
+    (known,) = (run for run in runs if run.mhz == _MATCHED_MHZ[key])
+
+    def draw(core_pj: float, run: SetClock) -> float:
+        return compute_watts(gpu, energy, LaunchWork(core_pj, 0.0, gpu.sm_count), run.mhz, run.seconds)
+
+    without = draw(0.0, known)
+    each = (draw(1e12, known) - without) * 1e-12
+    core_pj = (known.joules / known.seconds - without) / each
+    return [draw(core_pj, run) for run in runs]
 
 
 # ---- single launches

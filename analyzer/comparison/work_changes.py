@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from analyzer.comparison.alignment import Alignment, find_opcode_name
+from analyzer.ir.opcode import OpKind
+from analyzer.isa.opcode_table import resolve_opcode
 from analyzer.report.analyze_schema import KernelReport, ListingEntry, LoopEntry, MemoryEntry
 from analyzer.report.diff_schema import LoopChange
 from analyzer.text.source import shorten_source
@@ -99,7 +101,7 @@ def _get_sectors(entry: MemoryEntry) -> tuple[float, float] | None:
 def _get_wavefronts(entry: MemoryEntry) -> tuple[float, float] | None:
     if entry.wavefronts is None or not entry.wavefront_requests:
         return None
-    if entry.space != _SHARED and not entry.opcode.startswith("LDGSTS"):
+    if entry.space != _SHARED and resolve_opcode(entry.opcode).kind is not OpKind.ASYNC_COPY:
         return None
     return float(entry.wavefronts), float(entry.wavefront_requests)
 

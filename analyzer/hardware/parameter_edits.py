@@ -167,7 +167,7 @@ _DIRECTION_PATTERNS = (
     (PerformanceDirection.MORE_IS_FASTER, ("sm.count", "*_gbps", "*_mhz", "*_per_cycle*", "*_per_us")),
     (PerformanceDirection.MORE_IS_FASTER, ("*_share", "*_efficiency", "*_tflops", "*_tops")),
     (PerformanceDirection.LESS_IS_FASTER, ("*_cycles", "*_us", "launch.latency.*", "l2.store_factor")),
-    (PerformanceDirection.LESS_IS_FASTER, ("*_pj", "energy.*", "power.idle_w")),
+    (PerformanceDirection.LESS_IS_FASTER, ("*_pj", "energy.*", "power.idle_w", "power.standby_w")),
     (PerformanceDirection.MORE_IS_FASTER, ("*_w",)),
     (PerformanceDirection.CAPACITY, ("*",)),
 )

@@ -131,6 +131,21 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     warpgroup_operand_bytes_per_cycle: HardwareParameter | None = None
 
 
+class InstructionCaches(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Instruction caches of an SM: its own, and what brings lines of 128 bytes that it lacks.
+
+    The cache beyond it holds `memory.instruction_cache_bytes`, and several SMs share it.
+    """
+
+    sm_bytes: HardwareParameter  # of the SM's own cache
+    stream_cycles: HardwareParameter  # least between two lines of code that a warp goes through
+    # between two lines that warps of an SM at places of their own get, while all SMs fetch
+    line_cycles: HardwareParameter
+    miss_line_cycles: HardwareParameter  # likewise, of lines that come from the L2
+    miss_bytes: HardwareParameter  # of code that one request to the L2 brings
+    miss_cycles: HardwareParameter  # from that request until the code is here
+
+
 class SharedMemoryCarveouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Shared-memory sizes that the driver can configure; the L1 gets the rest of the SM's memory."""
 
@@ -175,6 +190,22 @@ class IssueTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     scoreboard_cycles: HardwareParameter  # from setting a scoreboard to waiting for it
     # latency of IMAD.WIDE while the sub-core's tensor core works for a warpgroup; None: as ever
     wide_beside_warpgroup_cycles: HardwareParameter | None = None
+
+
+class WarpgroupContention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What other instructions have left while a product of a warpgroup (wgmma) runs.
+
+    Its sums go through the register file, whose ports results of other pipes need as well, and its operands
+    through the banks of shared memory.
+    """
+
+    # factor on the cycles for which a warp instruction occupies a pipe
+    alu_factor: HardwareParameter
+    fma_factor: HardwareParameter
+    fmalite_factor: HardwareParameter
+    fp16_factor: HardwareParameter
+    xu_factor: HardwareParameter
+    min_path_share: HardwareParameter  # of the banks' cycles, for the load/store path, beside any product
 
 
 class ConstantBankLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -265,7 +296,10 @@ class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     limits: SmLimits
     shared_carveouts: SharedMemoryCarveouts
     memory: MemorySubsystem
+    # None: not measured; what misses takes `memory.instruction_miss_cycles`
+    instruction_caches: InstructionCaches | None = None
     issue: IssueTiming
+    warpgroup_contention: WarpgroupContention | None = None  # None: none known
     energy: WorkEnergy | None = None  # None: not known, and no clock follows from a power limit
     tensor_core_product: tuple[Tcgen05MmaTiming, ...] = ()  # empty: no tcgen05, or not measured
     sched: Mapping[SchedClass, SchedClassTiming]
@@ -364,7 +398,8 @@ class Power(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     # at which the clock falls within microseconds, before the mean of some 50 ms exceeds `limit_w`;
     # None: `limit_w`, as all but the first launches of a row run
     burst_w: HardwareParameter | None = None
-    idle_w: HardwareParameter | None = None  # awake, without work; None: a share of `tdp_w`
+    idle_w: HardwareParameter | None = None  # without work, at its highest clock; None: a share of `tdp_w`
+    standby_w: HardwareParameter | None = None  # without work, at its lowest clock; None: `idle_w`
 
 
 class Interconnect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

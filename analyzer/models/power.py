@@ -2,7 +2,8 @@
 
 Power is what the card takes without work, plus what its SMs take by being awake, plus work by its energy:
 
-    P(f) = idle + SMs awake x cycle energy x f x v2(f) + (core energy x v2(f) + DRAM energy) / time(f)
+    P(f) = idle(f) + SMs awake x cycle energy x f x v2(f) + (core energy x v2(f) + DRAM energy) / time(f)
+    idle(f) = standby + clock power x f x v2(f)
 
 Core energy is the sum over instructions, multiply-adds of matrix products, and bytes that shared memory and
 the L2 move; v2 is the square of the voltage over the lowest one, which is flat up to a knee and grows
@@ -149,14 +150,32 @@ def find_power_limit_w(power: Power, *, lasts: bool) -> float:
 
 def compute_watts(gpu: Gpu, energy: WorkEnergy, work: LaunchWork, clock_mhz: float, seconds: float) -> float:
     """Return the power of work that takes so long at this clock."""
-    power = gpu.file.power
-    idle = 0.0
-    if power is not None:
-        idle = power.idle_w.value if power.idle_w is not None else _IDLE_SHARE * power.tdp_w.value
-    excess_ghz = max(0.0, clock_mhz / work.clock_share - energy.voltage_floor_mhz.value) * 1e-3
-    squared = (1.0 + energy.voltage_per_ghz.value * excess_ghz) ** 2
+    unskipped_mhz = clock_mhz / work.clock_share
+    squared = _square_voltage(energy, unskipped_mhz)
+    idle = _compute_idle_watts(gpu, energy, unskipped_mhz)
     awake = work.n_sms * energy.sm_cycle_pj.value * _PICO * clock_mhz * _MEGA
     return idle + awake * squared + (work.core_pj * squared + work.dram_pj) * _PICO / seconds
+
+
+def _square_voltage(energy: WorkEnergy, clock_mhz: float) -> float:
+    """Return the square of the voltage at a clock that skips no cycles, over that of the lowest voltage."""
+    excess_ghz = max(0.0, clock_mhz - energy.voltage_floor_mhz.value) * 1e-3
+    return (1.0 + energy.voltage_per_ghz.value * excess_ghz) ** 2
+
+
+def _compute_idle_watts(gpu: Gpu, energy: WorkEnergy, clock_mhz: float) -> float:
+    """Return what a card takes without work at a clock."""
+    power = gpu.file.power
+    if power is None:
+        return 0.0
+    idle = power.idle_w.value if power.idle_w is not None else _IDLE_SHARE * power.tdp_w.value
+    if power.standby_w is None:
+        return idle
+    here, most = (
+        mhz * _square_voltage(energy, mhz) for mhz in (clock_mhz, gpu.find_clock_mhz(tensor=None).value)
+    )
+    share = here / most
+    return power.standby_w.value + (idle - power.standby_w.value) * share
 
 
 def find_limited_clock(

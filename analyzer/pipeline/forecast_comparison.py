@@ -70,17 +70,7 @@ def compare_layouts(
         progress(
             done, len(layouts), f"{layout.gpu} tp {layout.tensor_parallel} pp {layout.pipeline_parallel}"
         )
-        gpu = load_gpu(layout.gpu)  # an unknown one is the user's mistake, not a layout that is not possible
-        base = ComparedLayoutEntry(
-            gpu=gpu.key,
-            gpu_name=gpu.name,
-            gpus=layout.tensor_parallel * layout.pipeline_parallel,
-            tensor_parallel=layout.tensor_parallel,
-            pipeline_parallel=layout.pipeline_parallel,
-            expert_parallel=layout.expert_parallel,
-            price_per_gpu_hour=given.prices.get(gpu.key),
-            is_possible=False,
-        )
+        base = _describe(layout, given)
         try:
             report = forecast_model(source, trace, layout, lists_operators=False)
         except UsageError as error:
@@ -108,6 +98,24 @@ def compare_layouts(
         layouts=_rank(_mark(entries)),
         assumptions=_list_common(reports),
         warnings=(*_list_warnings(entries, given), *dict.fromkeys(w for r in reports for w in r.warnings)),
+    )
+
+
+def _describe(layout: ForecastOptions, options: ComparisonOptions) -> ComparedLayoutEntry:
+    """Return the entry of a layout before its run. Raises HardwareError for an unknown GPU.
+
+    That is the user's mistake, not a layout that is not possible.
+    """
+    gpu = load_gpu(layout.gpu)
+    return ComparedLayoutEntry(
+        gpu=gpu.key,
+        gpu_name=gpu.name,
+        gpus=layout.tensor_parallel * layout.pipeline_parallel,
+        tensor_parallel=layout.tensor_parallel,
+        pipeline_parallel=layout.pipeline_parallel,
+        expert_parallel=layout.expert_parallel,
+        price_per_gpu_hour=options.prices.get(gpu.key),
+        is_possible=False,
     )
 
 

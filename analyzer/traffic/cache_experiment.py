@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # most kernels need none of it, and start-up stays light
 
 _MIN_RECORDED_SECTORS = 4_000
 _MIN_RECORDED_ACTIONS = 400
+_WORKING_SHARE = 0.5  # of the instructions of the CTA that has most: one with as many has work
 _OFF_CHIP_SPACES = frozenset({AddressSpace.GLOBAL, AddressSpace.GENERIC, AddressSpace.LOCAL})
 
 
@@ -126,15 +127,29 @@ class CacheExperiment(Struct, eq=False):
         return self._dram_traffic[key]
 
     def _find_address_stream(self, n_ctas: int, n_sms: int, slots: int) -> "AddressStream":
-        """Record the first wave; if it reads nothing, one in the middle: first planes are often idle."""
+        """Record the first wave; if it reads nothing, CTAs that work, or a wave in the middle of the grid.
+
+        Of the first wave, the CTAs of the SM in the middle: the first SM has border tiles, and the shortest
+        rows of causal masks. They may be ones that leave at once, and first planes are often idle.
+        """
         if self._address_stream is None:
-            wave = n_sms * slots
-            self._address_stream = self._record_stream(n_ctas, n_sms, slots, 0)
-            if not len(self._address_stream) and n_ctas >= 2 * wave:
-                self._address_stream = self._record_stream(n_ctas, n_sms, slots, n_ctas // wave // 2 * wave)
+            wave, middle = n_sms * slots, min(n_ctas, n_sms) // 2
+            tried = [(0, middle)]
+            work = self.profile.cta_work
+            if work is not None:
+                working = np.flatnonzero(work >= _WORKING_SHARE * work.max())
+                turn, sm = divmod(int(working[len(working) // 2]), n_sms)
+                tried.append((turn // slots * wave, sm))
+            if n_ctas >= 2 * wave:
+                tried.append((n_ctas // wave // 2 * wave, middle))
+            for first, sm in tried:
+                self._address_stream = self._record_stream(n_ctas, n_sms, slots, first, sm)
+                if not self._address_stream.is_store.all():
+                    break
+        assert self._address_stream is not None
         return self._address_stream
 
-    def _record_stream(self, n_ctas: int, n_sms: int, slots: int, first: int) -> "AddressStream":
+    def _record_stream(self, n_ctas: int, n_sms: int, slots: int, first: int, sm: int) -> "AddressStream":
         from analyzer.execution.acceleration.branch_decisions import BranchDecider
         from analyzer.execution.machine.random_data import find_target_buffers
         from analyzer.execution.traces.address_streams import (
@@ -154,8 +169,7 @@ class CacheExperiment(Struct, eq=False):
             ctas_per_sm=slots,
             sectors_per_cta=mean_sectors_per_cta,
             limits=limits,
-            sm=min(n_ctas, n_sms)
-            // 2,  # the first SM has border tiles, and the shortest rows of causal masks
+            sm=sm,
             first=first,
         )
         return record_address_stream(

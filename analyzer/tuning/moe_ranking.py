@@ -7,11 +7,12 @@ are.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from analyzer.fingerprint import compute_model_fingerprint
 from analyzer.hardware.gpu import Gpu
@@ -31,7 +32,14 @@ from analyzer.tuning.fused_moe_space import (
     list_configs,
 )
 from analyzer.tuning.kernel_facts import KernelFacts, load_shipped_facts
-from analyzer.tuning.moe_time_model import BOUNDS, CONSTANTS, Floats, MoeModelConstants, MoeTimeModel
+from analyzer.tuning.moe_time_model import (
+    BOUNDS,
+    CONSTANTS,
+    Floats,
+    MoeModelConstants,
+    MoeTimeModel,
+    MoeTimes,
+)
 from analyzer.version import __version__
 
 _PADDING = "taller than the padded rows of an expert"
@@ -101,10 +109,6 @@ def rank_configs(
     candidates = find_candidates(shape, model)
     times = model.predict(shape, candidates.configs, candidates.rows)
     time_us, is_measured = _apply(measurements, candidates.configs, times.time_us)
-    low_us, high_us = compute_intervals(time_us, is_fitted=gpu.key in _FITTED_GPUS)
-    order = np.lexsort((np.arange(len(time_us)), time_us))[:top]
-    bound = times.bounds_us.argmax(axis=1)
-    registers, shared, spills = map(facts.get_column, ("registers", "shared_bytes", "spill_bytes"))
     return TuneRankReport(
         tool_version=__version__,
         model_fingerprint=compute_model_fingerprint(),
@@ -118,22 +122,7 @@ def rank_configs(
             "hidden": shape.hidden,
             "intermediate": shape.intermediate,
         },
-        configurations=tuple(
-            RankedConfigEntry(
-                rank=place + 1,
-                config=dict(zip(CONFIG_COLUMNS, candidates.configs[each].tolist(), strict=True)),
-                time_us=float(time_us[each]),
-                time_us_low=None if is_measured[each] else float(low_us[each]),
-                time_us_high=None if is_measured[each] else float(high_us[each]),
-                basis=_MEASURED if is_measured[each] else _PREDICTED,
-                bound=BOUNDS[bound[each]],
-                ctas_per_sm=int(times.ctas_per_sm[each]),
-                registers=int(registers[candidates.rows[each]]),
-                shared_bytes=int(shared[candidates.rows[each]]),
-                spill_bytes=int(spills[candidates.rows[each]]),
-            )
-            for place, each in enumerate(order.tolist())
-        ),
+        configurations=tuple(_rank_entries(model, candidates, times, time_us, is_measured, top)),
         enumerated=candidates.enumerated,
         pruned=candidates.pruned,
         compiled_facts=f"{facts.made_by} for {facts.arch}, {len(facts.codes)} codes at the rates of "
@@ -145,6 +134,39 @@ def rank_configs(
         ),
         warnings=() if gpu.key in _FITTED_GPUS else (_UNKNOWN_ERROR,),
     )
+
+
+def _rank_entries(
+    model: MoeTimeModel,
+    candidates: Candidates,
+    times: MoeTimes,
+    time_us: Floats,
+    is_measured: NDArray[np.bool_],
+    top: int | None,
+) -> Iterator[RankedConfigEntry]:
+    """Yield the entries of the fastest candidates, the best first; of equal ones the first.
+
+    time_us, is_measured: [candidate].
+    """
+    low_us, high_us = compute_intervals(time_us, is_fitted=model.gpu.key in _FITTED_GPUS)
+    order = np.lexsort((np.arange(len(time_us)), time_us))[:top]
+    bound = times.bounds_us.argmax(axis=1)
+    registers, shared, spills = map(model.facts.get_column, ("registers", "shared_bytes", "spill_bytes"))
+    for place, each in enumerate(order.tolist()):
+        code = candidates.rows[each]
+        yield RankedConfigEntry(
+            rank=place + 1,
+            config=dict(zip(CONFIG_COLUMNS, candidates.configs[each].tolist(), strict=True)),
+            time_us=float(time_us[each]),
+            time_us_low=None if is_measured[each] else float(low_us[each]),
+            time_us_high=None if is_measured[each] else float(high_us[each]),
+            basis=_MEASURED if is_measured[each] else _PREDICTED,
+            bound=BOUNDS[bound[each]],
+            ctas_per_sm=int(times.ctas_per_sm[each]),
+            registers=int(registers[code]),
+            shared_bytes=int(shared[code]),
+            spill_bytes=int(spills[code]),
+        )
 
 
 def compute_intervals(time_us: Floats, *, is_fitted: bool) -> tuple[Floats, Floats]:

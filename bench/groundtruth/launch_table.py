@@ -6,7 +6,7 @@ from pathlib import Path
 
 from predictions import write_table
 
-from groundtruth.records import GPU, H200, MeasuredLaunch, read_warm_times_us
+from groundtruth.records import GPU, H200, MeasuredLaunch, read_event_times
 
 _DISTURBED_RATIO = 1.2  # a warm launch that takes so much longer than a cold one was disturbed
 # So was one that the other GPU ran so much faster: SMs and clocks are the same, memory 1.43 times as fast.
@@ -30,10 +30,11 @@ def write_launches(table: Path, launches: Iterable[MeasuredLaunch], overhead_us:
 
 def is_disturbed(launch: MeasuredLaunch) -> bool:
     """Return whether the warm time cannot be the kernel's: it is far above the cold or the other GPU's."""
-    other_us = read_warm_times_us(H200 if launch.gpu == GPU else GPU).get(launch.case)
+    other = read_event_times(H200 if launch.gpu == GPU else GPU).get(launch.case)
     return (launch.cold_us is not None and launch.warm_us > _DISTURBED_RATIO * launch.cold_us) or (
-        other_us is not None
-        and launch.warm_us - _EVENTS_US - _EVENT_SCATTER_US > _DISTURBED_GPU_RATIO * (other_us - _EVENTS_US)
+        other is not None
+        and launch.warm_us - _EVENTS_US - _EVENT_SCATTER_US
+        > _DISTURBED_GPU_RATIO * (other.warm_us - _EVENTS_US)
     )
 
 

@@ -21,9 +21,11 @@ PAIRS = Path(__file__).parent / "pairs"
 GPU_BY_ARCH = {75: "t4", 80: "a100", 90: "h100", 120: "rtx 5090"}
 MIN_GAIN_SHARE = 0.03  # below, a finding is only named
 MAX_ERROR_SHARE = 0.25  # of the gain, against the difference that the model itself sees
-# Where more is known to differ: on the H100, what copies ahead also adds instructions (1.30), and CTAs that come to fit
-# hide their turnover too, which the mended kernel shows less of (1.39).
-WIDER_ERROR_SHARES = {("missing-async-copy", 90): 0.3, ("occupancy-cliff", 90): 0.4}
+# On the H100, what copies ahead also adds instructions (1.30).
+WIDER_ERROR_SHARES = {("missing-async-copy", 90): 0.3}
+# With fewer registers, ptxas has the mended kernel execute 3 % more instructions, which bind it: these are
+# no part of what more CTAs gain.
+MENDED_BY_MORE_INSTRUCTIONS = {("occupancy-cliff", 90)}
 
 
 def unpack(dump: Path, into: Path) -> Path:
@@ -66,7 +68,11 @@ def test_a_rule_finds_its_fault_and_what_it_costs(rule: str, arch: int, suffix: 
     faulty, mended = kernels[f"faulty{suffix}"], kernels[f"mended{suffix}"]
     (found,) = (entry for entry in faulty.advice if entry.rule == rule)
     assert all(entry.gain_share < MIN_GAIN_SHARE for entry in mended.advice if entry.rule == rule)
-    difference = faulty.predictions[0].cycles - mended.predictions[0].cycles
+    added_share = 0.0
+    if (rule, arch) in MENDED_BY_MORE_INSTRUCTIONS:
+        added_share = mended.counts.instructions_per_warp / faulty.counts.instructions_per_warp - 1.0
+        assert 0.0 <= added_share < 0.05
+    difference = faulty.predictions[0].cycles - mended.predictions[0].cycles / (1.0 + added_share)
     assert difference > 0.05 * faulty.predictions[0].cycles, "the pair shows no fault to the model"
     error_share = WIDER_ERROR_SHARES.get((rule, arch), MAX_ERROR_SHARE)
     assert found.gain_cycles == pytest.approx(difference, rel=error_share)

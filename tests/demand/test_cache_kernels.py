@@ -136,3 +136,23 @@ def test_asynchronous_copies_pass_the_l1_by_and_find_other_ctas_tiles_in_the_l2(
     assert rates.loads is not None
     assert rates.loads.l1_hit_rate == 0.0
     assert 0.8 < rates.loads.l2_hit_rate < 0.95
+
+
+def test_the_l1_is_looked_at_where_ctas_work(tmp_path: Path) -> None:
+    """Only the first 16 of 132 CTAs load, a word twice: CTAs in the middle of the grid show nothing."""
+    code = (
+        "S2R R0, SR_CTAID.X",
+        "ISETP.GT.AND P0, PT, R0, 0xf, PT",
+        "@P0 EXIT",
+        "IMAD.WIDE R2, R0, 0x4000, RZ",
+        "LDG.E R4, desc[UR4][R2.64]",
+        "LDG.E R5, desc[UR4][R2.64]",
+        "IADD3 R6, R4, R5, RZ",
+        "STG.E desc[UR4][R2.64+0x100], R6",
+        "EXIT",
+    )
+    dump = tmp_path / "few.sass"
+    dump.write_text(format_dump("sm_90", *code))
+    launch = analyzer.Launch(grid=132, block=32, dynamic_shared_bytes=0)
+    (kernel,) = analyzer.analyze(str(dump), "h100-sxm", launch=launch).kernels
+    assert any("50% of loaded sectors hit L1" in note for note in kernel.predictions[0].assumptions)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from analyzer.demand.cache_simulation import (
     CacheHierarchy,
@@ -45,14 +46,15 @@ def stream(
     requests: Sequence[int] | None = None,
     words: int | Sequence[int] = 0xFF,
     turns: Sequence[int] | None = None,
+    warps: Sequence[int] | None = None,
 ) -> AddressStream:
-    """One sector a request, touched whole, all of row 0, unless said otherwise."""
+    """One sector a request, touched whole, all of row 0 and by one warp, unless said otherwise."""
     n = len(sectors)
     return AddressStream(
         ctas=(0,),
         warps_per_cta=1,
         rows=np.array(rows if rows is not None else [0] * n, dtype=np.int32),
-        warps=np.zeros(n, dtype=np.int32),
+        warps=np.array(warps if warps is not None else [0] * n, dtype=np.int32),
         sectors=np.array(sectors, dtype=np.uint64) * np.uint64(SECTOR),
         word_masks=np.full(n, words, dtype=np.uint8),
         is_store=np.zeros(n, dtype=np.bool_),
@@ -162,17 +164,39 @@ def test_who_asks_for_what_is_on_its_way_waits_for_the_rest_of_its_trip() -> Non
         fill_timing=CacheFillTiming(l2_fill_cycles=200, warp_turn_cycles=2, request_issue_cycles=4),
     )
     policies = (L1Policy.READ_ALLOCATE,)
-    side_by_side = simulate_caches(stream([0, 0], turns=[7, 7]), policies, figures).by_row[0]
+    by_two = partial(stream, [0, 0], warps=[0, 1])
+    side_by_side = simulate_caches(by_two(turns=[7, 7]), policies, figures).by_row[0]
     assert side_by_side.l1_hit_rate == 0.5
     assert (side_by_side.l1_request_share, side_by_side.dram_request_share) == pytest.approx((0.01, 0.99))
-    half_way = simulate_caches(stream([0, 0], turns=[7, 57]), policies, figures).by_row[0]
+    half_way = simulate_caches(by_two(turns=[7, 57]), policies, figures).by_row[0]
     assert (half_way.l1_request_share, half_way.dram_request_share) == pytest.approx((0.25, 0.75))
-    later = simulate_caches(stream([0, 0], turns=[7, 107]), policies, figures).by_row[0]
+    later = simulate_caches(by_two(turns=[7, 107]), policies, figures).by_row[0]
     assert (later.l1_request_share, later.dram_request_share) == (0.5, 0.5)
     not_brought = simulate_caches(stream([0, 0], turns=[7, 7]), (L1Policy.READ_NO_ALLOCATE,), figures).by_row[
         0
     ]
     assert (not_brought.l1_hit_rate, not_brought.l1_request_share) == (0.0, 0.0)
+
+
+def test_a_loop_waits_once_for_each_sector() -> None:
+    """The same load again: its register has got the word; another load of the warp may come before that."""
+    figures = CacheHierarchy(
+        shape(4, 4),
+        BIG,
+        fill_timing=CacheFillTiming(l2_fill_cycles=200, warp_turn_cycles=1, request_issue_cycles=1),
+    )
+    policies = (L1Policy.READ_ALLOCATE,) * 2
+    again = simulate_caches(stream([0] * 4, turns=[0, 5, 10, 15]), policies, figures).by_row[0]
+    assert again.l1_request_share == pytest.approx(3 / 4)
+    others = simulate_caches(stream([0, 0], [0, 1], turns=[0, 5]), policies, figures).by_row[1]
+    assert others.l1_request_share < 0.1
+    copies = replace(stream([0] * 2, turns=[0, 5]), is_copy=np.ones(2, dtype=np.bool_))
+    assert simulate_caches(copies, policies, figures).by_row[0].l1_request_share < 0.1
+    # Warp 1 waited at the load itself after warp 0 had missed, so the fill is over when it comes again.
+    shared = stream([0, 0, 0], turns=[0, 0, 5], warps=[0, 1, 1])
+    assert simulate_caches(shared, policies, figures).by_row[0].l1_request_share == pytest.approx(
+        1 / 3, abs=0.01
+    )
 
 
 def test_resident_warps_take_turns_while_a_sector_comes() -> None:

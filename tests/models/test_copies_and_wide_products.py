@@ -35,21 +35,57 @@ ADDRESSES_OF_COPIES = (
 )
 
 
-def measure_round(tmp_path: Path, *lines: str) -> float:
+# 16 bytes more after each 128 bytes of shared memory
+PADDING = ("SHF.R.U32.HI R5, RZ, 0x7, R0", "IMAD R0, R5, 0x10, R0")
+# rows of 64 bytes, 256 bytes apart
+NARROW_ROWS = (
+    "S2R R5, SR_TID.X",
+    "SHF.R.U32.HI R6, RZ, 0x2, R5",
+    "LOP3.LUT R5, R5, 0x3, RZ, 0xc0, !PT",
+    "IMAD.SHL.U32 R5, R5, 0x10, RZ",
+    "IMAD R2, R6, 0x100, R5",
+)
+
+
+def measure_round(tmp_path: Path, *lines: str, addresses: tuple[str, ...] = ()) -> float:
     """Return what 16 warps take for each of the lines once, after the first 64 times."""
     few, many = (
-        measure_cycles(tmp_path, "sm_90", "h100", [*ADDRESSES_OF_COPIES, *lines * times])
+        measure_cycles(tmp_path, "sm_90", "h100", [*ADDRESSES_OF_COPIES, *addresses, *lines * times])
         for times in (N, 5 * N)
     )
     return (many - few) / (4 * N * 16)
 
 
-def test_copies_take_turns_with_what_reads_shared_memory(tmp_path: Path) -> None:
-    """What LDGSTS bring is written through the banks that LDSM read: four cycles for either."""
+def test_copies_of_whole_rows_are_written_beside_reads(tmp_path: Path) -> None:
+    """An LDGSTS takes one cycle of the path among LDSM of four, and three of the tags beside it."""
     loads = measure_round(tmp_path, LOAD)
     both = measure_round(tmp_path, COPY, *[LOAD] * 4)
     assert loads == pytest.approx(4, rel=0.05)
-    assert 3.8 <= both - 4 * loads <= 12
+    assert 0.5 <= both - 4 * loads <= 3.2
+
+
+def test_copies_to_padded_rows_take_turns_with_reads(tmp_path: Path) -> None:
+    """What they bring is written through the banks that LDSM read: four cycles for either."""
+    loads = measure_round(tmp_path, LOAD, addresses=PADDING)
+    both = measure_round(tmp_path, COPY, *[LOAD] * 4, addresses=PADDING)
+    assert 3.8 <= both - 4 * loads <= 14
+
+
+def count_lines(tmp_path: Path, addresses: tuple[str, ...]) -> tuple[float, float]:
+    """Return the 128-byte lines of a request of an LDGSTS, of global and of shared memory."""
+    path = tmp_path / f"copy{len(addresses)}.sass"
+    path.write_text(format_dump("sm_90", *ADDRESSES_OF_COPIES, *addresses, COPY, "EXIT"))
+    profile = make_model_input(KernelLaunch(path, "kernel", "h100", (1,), (128,))).profile
+    assert profile is not None
+    found = {access.space.value: (access.lines or 0.0) / access.requests for access in profile.accesses}
+    return found["global"], found["shared"]
+
+
+def test_lines_of_copies_follow_from_their_addresses(tmp_path: Path) -> None:
+    """512 bytes are four lines, in rows of 64 bytes eight; padding makes them lie in five rows of banks."""
+    assert count_lines(tmp_path, ()) == (4, 4)
+    assert count_lines(tmp_path, NARROW_ROWS) == (8, 4)
+    assert count_lines(tmp_path, PADDING)[1] > 4
 
 
 PRODUCTS = ["HGMMA.64x128x16.F32.BF16 R88, gdesc[UR8], R88"] * 4

@@ -104,3 +104,44 @@ def test_every_card_of_a_known_architecture_has_a_limit() -> None:
         gpu = load_gpu(key)
         if gpu.arch is not None and gpu.arch.energy is not None and gpu.file.power is not None:
             assert 20 <= find_power_limit_w(gpu.file.power, lasts=True) <= 2000, key
+
+
+def test_what_a_card_takes_without_work_falls_with_its_clock() -> None:
+    gpu = load_gpu("h100-sxm")
+    energy, power = energy_of(gpu), gpu.file.power
+    assert power is not None
+    assert power.idle_w is not None
+    assert power.standby_w is not None
+    nothing = LaunchWork(0.0, 0.0, 0)
+    most_mhz = gpu.find_clock_mhz(tensor=None).value
+    watts = [compute_watts(gpu, energy, nothing, share * most_mhz, 1.0) for share in (0.0, 0.3, 0.7, 1.0)]
+    assert watts == sorted(watts)
+    assert (watts[0], watts[-1]) == pytest.approx((power.standby_w.value, power.idle_w.value))
+
+
+# ml-energy/zeus @38cb3f9, sosp24_data/emulation/stage_profile/gpt3-175b+a100_sxm_bf16.csv, forward: MHz,
+# seconds, joules.
+A100_AT_SET_CLOCKS = (
+    *((1305, 0.051970, 22.181), (1260, 0.053566, 20.794), (1140, 0.058891, 18.359)),
+    *((1080, 0.062039, 17.513), (930, 0.071648, 17.931), (855, 0.077731, 18.239)),
+)
+
+
+def test_an_a100_at_set_clocks_draws_what_was_measured() -> None:
+    """One energy of the work holds for clocks on both sides of where the voltage begins to rise."""
+    gpu = load_gpu("a100-80gb-sxm")
+    energy = energy_of(gpu)
+    for mhz, seconds, joules in A100_AT_SET_CLOCKS:
+        work = LaunchWork(1.282e13, 0.0, gpu.sm_count)
+        assert compute_watts(gpu, energy, work, mhz, seconds) == pytest.approx(joules / seconds, rel=0.04)
+
+
+@pytest.mark.parametrize(("limit_share", "least"), [(0.7, 0.8), (0.6, 0.65), (0.5, 0.5)])
+def test_a_lower_limit_costs_less_than_its_share_while_the_voltage_falls(
+    limit_share: float, least: float
+) -> None:
+    """An A100 under large products, 400 W at some 1,270 MHz."""
+    gpu = load_gpu("a100-80gb-sxm")
+    whole, lower = (solve(gpu, 2.05e5, share * 400.0, 1410.0) for share in (1.0, limit_share))
+    assert whole.is_limited
+    assert least < lower.clock_mhz / whole.clock_mhz < 1.0

@@ -38,5 +38,6 @@ def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
     """Return the launch on an SM whose instruction cache holds all code."""
     arch = result.model_input.arch
     cache = replace(arch.memory.instruction_cache_bytes, value=math.inf)
-    edited = replace(arch, memory=replace(arch.memory, instruction_cache_bytes=cache))
+    memory = replace(arch.memory, instruction_cache_bytes=cache)
+    edited = replace(arch, memory=memory, instruction_caches=None)
     return Edit(replace(result.model_input, arch=edited), note="an instruction cache for all code")

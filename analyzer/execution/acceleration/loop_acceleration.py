@@ -61,6 +61,7 @@ _MIN_OUTER_ARRIVALS = (
     6  # before an outer loop is first tried: its symbolic iteration accelerates the inner loops again
 )
 _MAX_EXIT_RETRIES = 3
+_MIN_PASSES = 3  # entries of a loop in a row without an iteration, after which the first arrival is not kept
 _MAX_WARP_TRIPS = 1 << 34  # some minutes on any GPU
 # Loops of people end after some. One that counts to the value of a pointer goes from one overflow of a low
 # word to the next.
@@ -85,6 +86,7 @@ class LoopAccelerator:
         # by header segment, likewise below
         self.histories: dict[int, LoopHistory] = {}
         self.failures: dict[int, int] = {}
+        self.passes: dict[int, int] = {}
         self.gains: dict[int, AccelerationGains] = {}
         # by header and group: registers whose growth makes every attempt fail
         self.rejected_growths: dict[tuple[int, ...], list[frozenset[int]]] = {}
@@ -99,9 +101,13 @@ class LoopAccelerator:
         self.machine.budget.spend_at_header(self._find_depth(segment))
         entries = int(self.machine.counters.loop_entries[loop, group.warp_indices[0]])
         if history is None or history.n_entries != entries or not history.follow_group(group, self.machine):
+            passes = self._count_passes(segment, history)
             failures = self.failures.get(segment.index, 0)
             history = LoopHistory(replace(group), n_entries=entries, n_failures=failures)
             self.histories[segment.index] = history
+            if passes >= _MIN_PASSES:
+                history.n_arrivals += 1
+                return
         history.snapshots.append(self._take_snapshot(segment, group))
         del history.snapshots[: -count_kept_snapshots(history.snapshots[-1])]
         history.n_arrivals += 1
@@ -134,6 +140,12 @@ class LoopAccelerator:
             history.n_failures += bool(found) or history.n_arrivals > MAX_SNAPSHOTS
             self.failures[segment.index] = history.n_failures
             history.next_attempt = history.n_arrivals + history.count_pause_arrivals()
+
+    def _count_passes(self, segment: Segment, history: LoopHistory | None) -> int:
+        """Count the entries of a loop in a row that came to its header once: those of waits that are over."""
+        is_pass = history is not None and history.n_arrivals == 1
+        passes = self.passes[segment.index] = self.passes.get(segment.index, 0) + 1 if is_pass else 0
+        return passes
 
     def _check_end(self, segment: Segment, gains: AccelerationGains) -> None:
         """Raise EndlessLoop for a loop that goes on after many accelerations since it was entered."""

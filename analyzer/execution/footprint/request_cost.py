@@ -37,6 +37,7 @@ from analyzer.execution.footprint.lane_patterns import LANES, LanePatterns, comp
 from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 
 SECTOR_BYTES = 32
+_LINE_BYTES = 128  # of the L1 and the L2 of all supported architectures
 _BANK_BYTES = 4
 _WAVEFRONT_BYTES = 128
 _MATRIX_ROW_BYTES = 16  # of an 8x8 matrix of LDSM and STSM
@@ -103,6 +104,13 @@ def count_pattern_sectors(patterns: LanePatterns, width_bytes: int) -> IntArray:
     """Count as `count_sectors` does, from compressed addresses."""
     return _evaluate_by_residue(
         patterns, SECTOR_BYTES, lambda rows, live: _count_units(rows, live, width_bytes, SECTOR_BYTES)
+    )
+
+
+def count_pattern_lines(patterns: LanePatterns, width_bytes: int) -> IntArray:
+    """Count the distinct 128-byte lines that active lanes touch, from compressed addresses."""
+    return _evaluate_by_residue(
+        patterns, _LINE_BYTES, lambda rows, live: _count_units(rows, live, width_bytes, _LINE_BYTES)
     )
 
 

@@ -130,6 +130,7 @@ class AccessTotals(Struct, eq=False):
     lanes: float = 0.0
     sectors: float = 0.0  # of no use if `trust` is NONE
     wavefronts: float = 0.0  # likewise
+    lines: float = 0.0  # likewise, of global memory but for bulk copies
     trust: AddressConfidence = AddressConfidence.EXACT
     index_loads: frozenset[int] = frozenset()  # rows of loads whose unknown words select what is accessed
     is_speculative: bool = False  # runs, or may run, on an assumption

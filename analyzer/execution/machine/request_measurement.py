@@ -13,6 +13,7 @@ from analyzer.execution.footprint.request_cost import (
     count_matrix_wavefronts,
     count_pattern_constant_passes,
     count_pattern_global_wavefronts,
+    count_pattern_lines,
     count_pattern_same_word_lanes,
     count_pattern_sectors,
     count_pattern_shared_wavefronts,
@@ -22,7 +23,7 @@ from analyzer.execution.machine.access_totals import AccessTotals
 from analyzer.execution.machine.alignment_phases import AlignmentPhase, find_alignment_phases
 from analyzer.execution.machine.request_tables import RequestTable
 from analyzer.ir.arrays import Addresses, BoolArray, FloatArray, IntArray
-from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, SHARED_SPACES, AddressSpace
+from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, SHARED_SPACES, AddressSpace, OpKind
 from analyzer.ir.scheduling import WARP_SIZE
 
 _BANK_ROW_BYTES = 128
@@ -127,6 +128,9 @@ def _add_memory_cost(totals: AccessTotals, requests: RequestTable) -> LanePatter
         weight = requests.weights * phase.request_counts
         if access.space in SHARED_SPACES:
             totals.wavefronts += float((_count_shared_wavefronts(access, moved, active) * weight).sum())
+            if access.kind is OpKind.STORE:
+                rows = count_pattern_lines(compress_addresses(moved, active), access.width_bytes)
+                totals.lines += float((rows * weight).sum())
         elif access.space is AddressSpace.CONSTANT:
             patterns = compress_addresses(moved, active)
             passes = count_pattern_constant_passes(patterns, access.width_bytes)
@@ -177,6 +181,7 @@ def _add_global_memory_cost(
                 patterns, totals.access.width_bytes
             )
         totals.sectors += float((count_pattern_sectors(patterns, totals.access.width_bytes) * weight).sum())
+        totals.lines += float((count_pattern_lines(patterns, totals.access.width_bytes) * weight).sum())
         passes = passes_of(patterns, totals.access.width_bytes)
         totals.wavefronts += float((passes * weight).sum())
     return unmoved

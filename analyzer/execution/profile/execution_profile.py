@@ -59,6 +59,9 @@ class MemoryAccess(Struct, frozen=True, kw_only=True):
     unique_bytes: int | None  # distinct bytes that the grid accesses
     provenance: Provenance
     unique_sectors: int | None = None  # distinct sectors of these bytes, for bulk copies only
+    # 128-byte lines of each request, summed, of global memory and of writes to shared memory; where requests
+    # repeat a pattern at other places in a line, as many as at the first place
+    lines: float | None = None
     is_indirect: bool = False
     gathered_bytes: int | None = None  # distinct bytes if indirect and each loaded word names another row
     table_bytes: float | None = None  # size of the table that is accessed; None if not bounded

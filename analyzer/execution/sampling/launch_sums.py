@@ -82,6 +82,7 @@ def _merge_totals(accesses: dict[AccessKey, AccessTotals], key: AccessKey, more:
     own.lanes += more.lanes
     own.sectors += more.sectors
     own.wavefronts += more.wavefronts
+    own.lines += more.lines
     own.trust = min(own.trust, more.trust)
     own.base_address = more.base_address if own.base_address is None else own.base_address
     own.add_sources(more)

@@ -38,7 +38,7 @@ from analyzer.execution.sampling.missing_input_search import MissingInputSearch
 from analyzer.flow.missing_code import format_missing_code
 from analyzer.ir.arrays import CountArray, FloatArray
 from analyzer.ir.launch import Launch
-from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, OpKind
+from analyzer.ir.opcode import GLOBAL_SPACES, SHARED_SPACES, AddressSpace, OpKind
 
 _INT64_LIMIT = 2.0**63
 _LARGEST_EXACT_FLOAT = 2.0**53
@@ -179,6 +179,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
             wavefronts=round(sum(totals.wavefronts for totals in sizes))
             if all(map(_has_known_addresses, sizes))
             else None,
+            lines=sum(totals.lines for totals in sizes) if _has_lines(sizes) else None,
             unique_bytes=count_union_bytes([totals.footprint for totals in sizes]) if has_place else None,
             provenance=find_worst_provenance(self._find_provenance(totals, blocks) for totals in sizes),
             is_indirect=any(totals.trust is AddressConfidence.INDEXED_ROW for totals in sizes),
@@ -468,6 +469,15 @@ def _count_requested_bytes(totals: AccessTotals) -> int:
 
 def _has_known_addresses(totals: AccessTotals) -> bool:
     return totals.trust is not AddressConfidence.NONE and totals.access.address is not None
+
+
+def _has_lines(sizes: Sequence[AccessTotals]) -> bool:
+    """Return whether the lines that requests touch are known; in shared memory they are counted of writes."""
+    access = sizes[0].access
+    is_counted = access.space in GLOBAL_SPACES or (
+        access.space in SHARED_SPACES and access.kind is OpKind.STORE
+    )
+    return is_counted and access.bulk is None and all(map(_has_known_addresses, sizes))
 
 
 def _has_known_sectors(totals: AccessTotals) -> bool:

@@ -85,6 +85,7 @@ class AddressStream(Struct, frozen=True, kw_only=True, eq=False):
     unknown_requests: tuple[tuple[int, int], ...]
     speculative_rows: tuple[int, ...]  # rows of branches whose outcome was assumed
     stop_reason: str = ""  # the limit that was reached, empty if all CTAs ran to their end
+    is_copy: NDArray[np.bool_] | None = None  # made by LDGSTS: no register waits for it; None: none is
 
     def __post_init__(self) -> None:
         make_read_only(
@@ -97,6 +98,8 @@ class AddressStream(Struct, frozen=True, kw_only=True, eq=False):
             self.issue_indices,
             self.l1_epochs,
         )
+        if self.is_copy is not None:
+            make_read_only(self.is_copy)
 
     @property
     def is_complete(self) -> bool:
@@ -326,6 +329,7 @@ class _StreamRecorder:
             sectors=sectors[places],
             word_masks=words[places],
             is_store=self.kernel.form_table.make_opcode_mask(_is_store)[self.kernel.opcode_ids][rows],
+            is_copy=self.kernel.form_table.make_opcode_mask(_is_copy)[self.kernel.opcode_ids][rows],
             request_numbers=np.repeat(np.arange(len(counts), dtype=np.int64), counts),
             issue_indices=np.repeat(issue_indices[order], counts),
             l1_epochs=np.repeat(epochs.astype(np.int64), counts),
@@ -349,6 +353,10 @@ def _invalidates_l1(opcode: Opcode) -> bool:
 
 def _is_store(opcode: Opcode) -> bool:
     return opcode.kind in _STORE_KINDS
+
+
+def _is_copy(opcode: Opcode) -> bool:
+    return opcode.kind is OpKind.ASYNC_COPY
 
 
 def _make_global_keys(

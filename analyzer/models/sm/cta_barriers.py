@@ -61,7 +61,7 @@ class CtaBarriers:
         """Let the warps at a barrier go on."""
         for warp in state.waiting_warps:
             warp.steps[warp.position].wait_cycles[_BARRIER] += max(0.0, time - warp.blocked_since)
-            heappush(self.heap, (max(time, warp.blocked_since), warp.number, warp))
+            heappush(self.heap, (max(time, warp.blocked_since), warp.turn, warp))
         state.waiting_warps, state.n_arrived = [], 0
 
     def remove_warp(self, cta: SimulatedCta, time: float) -> None:

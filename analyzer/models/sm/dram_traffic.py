@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.ir.arrays import FloatArray
-from analyzer.ir.opcode import GLOBAL_SPACES, OpKind
+from analyzer.ir.opcode import OpKind
 from analyzer.models.interface import ModelInput
+from analyzer.models.sm.global_accesses import iterate_global_accesses
 
 _NS_PER_US = 1000.0
 
@@ -49,15 +50,15 @@ def compute_piece_factors(model_input: ModelInput) -> FloatArray:
     line, their neighbours ask for at about the same time, but for requests of one sector.
     """
     factors = np.ones(len(model_input.kernel))
-    if model_input.profile is None:
-        return factors
     recorded = {} if model_input.cache_rates is None else model_input.cache_rates.by_row
-    for access in model_input.profile.accesses:
-        if access.space in GLOBAL_SPACES and not access.is_store and access.requests and access.sectors:
+    for access, _ in iterate_global_accesses(model_input):
+        if not access.is_store and access.requests and access.sectors:
             is_apart = (
                 access.is_indirect or model_input.kernel.find_opcode(access.row).kind is OpKind.ASYNC_COPY
             )
-            lines = recorded[access.row].lines_per_request if is_apart and access.row in recorded else 1.0
+            lines = (access.lines or 0.0) / access.requests if is_apart else 1.0
+            if is_apart and access.row in recorded:
+                lines = recorded[access.row].lines_per_request
             in_line = access.sectors / access.requests / max(1.0, lines)
             factors[access.row] = _compute_piece_factor(model_input, in_line, is_apart=is_apart)
     return factors

@@ -6,15 +6,18 @@ scaled to all iterations, are the shares of the stall stack.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from analyzer.demand.opcode_costs import PIPE_INDEX
+from analyzer.demand.wgmma_operands import is_warpgroup_mma
 from analyzer.execution.profile.mbarrier_pipelines import MbarrierPipeline
 from analyzer.ir.arrays import FloatArray
+from analyzer.ir.scheduling import Pipe
 from analyzer.models.interface import ModelInput
 from analyzer.models.miss_rates import MissRates, compute_memory_latency_cycles
 from analyzer.models.sm.cta_schedule import MAX_SCHEDULED_CTAS, SmSlots, compute_schedule_factor
@@ -24,6 +27,7 @@ from analyzer.models.sm.extrapolation import (
     estimate_sm_cycles,
     simulates_whole_warps,
 )
+from analyzer.models.sm.instruction_fetch import find_fetch_parameters
 from analyzer.models.sm.launch_tail import SmLoad, estimate_waves, scale_shared_cycles
 from analyzer.models.sm.resource_demand import (
     ResourceDemand,
@@ -85,6 +89,11 @@ class LaunchSimulation(Struct, frozen=True, eq=False):
         elif cold_share < 1.0:
             notes.append(
                 f"{1.0 - cold_share:.0%} of the data are in the L2 from the last such launch (--cold-l2)"
+            )
+        if self.resource_demand.has_unknown_tiles:
+            notes.append(
+                "which tiles CTAs copy is not known: those of CTAs side by side are taken to lie in a square "
+                "(sizes by --arg WHICH=N, a table of tiles by --arg WHICH=@data.npy settle it)"
             )
         if self.idle_cta_share:
             idle = f"{self.idle_cta_share:.0%}"
@@ -253,6 +262,7 @@ def _make_sm_parameters(
     """Return the parameters of an SM of this GPU; pipelines of mbarriers come with the programs."""
     memory, gpu = model_input.arch.memory, model_input.gpu
     launch, store_factor = gpu.file.launch, gpu.file.l2.store_factor
+    contention = model_input.arch.warpgroup_contention
     return SmParameters(
         n_subcores=int(model_input.arch.limits.subcores_per_sm.value),
         role_by_warp=warp_roles.role_by_warp,
@@ -271,7 +281,25 @@ def _make_sm_parameters(
         max_iterations=ALL_ITERATIONS,
         max_ldgsts_in_flight=int(memory.ldgsts_per_warp.value) if memory.ldgsts_per_warp else 0,
         l2_store_factor=store_factor.value if store_factor is not None else 0.0,
+        pipe_slowdowns=_find_pipe_slowdowns(model_input),
+        min_path_share=1.0 if contention is None else contention.min_path_share.value,
+        fetch=find_fetch_parameters(model_input),
     )
+
+
+def _find_pipe_slowdowns(model_input: ModelInput) -> Mapping[int, float]:
+    """Return factors on the cycles of pipes while a warpgroup's product runs; none without such products."""
+    contention, kernel = model_input.arch.warpgroup_contention, model_input.kernel
+    if contention is None or not kernel.form_table.make_opcode_mask(is_warpgroup_mma).any():
+        return {}
+    factors = {
+        Pipe.ALU: contention.alu_factor,
+        Pipe.FMA: contention.fma_factor,
+        Pipe.FMALITE: contention.fmalite_factor,
+        Pipe.FP16: contention.fp16_factor,
+        Pipe.XU: contention.xu_factor,
+    }
+    return {PIPE_INDEX[pipe]: factor.value for pipe, factor in factors.items()}
 
 
 class _CtaPrograms(Struct, frozen=True, eq=False):

@@ -106,7 +106,7 @@ class Mbarriers:
         if not phases.add_arrivals(step.arrivals, time, pipeline.arrivals_per_phase, number):
             return
         for other in phases.waiting_warps:  # each checks again whether this was its phase
-            heappush(self.heap, (max(phases.phase_ends[-1], other.blocked_since), other.number, other))
+            heappush(self.heap, (max(phases.phase_ends[-1], other.blocked_since), other.turn, other))
         phases.waiting_warps = []
 
     def release_hopeless_waits(self, cta: SimulatedCta) -> None:
@@ -123,5 +123,5 @@ class Mbarriers:
         for phases in hopeless or cta.pipeline_phases:
             phases.n_free_waits += bool(phases.waiting_warps)
             for warp in phases.waiting_warps:
-                heappush(self.heap, (warp.blocked_since, warp.number, warp))
+                heappush(self.heap, (warp.blocked_since, warp.turn, warp))
             phases.waiting_warps = []

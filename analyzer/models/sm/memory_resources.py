@@ -10,17 +10,21 @@ is room; the oldest of them goes first. Behind it the L2, the DRAM and the unit 
 parallel; the longest queue, less a burst that they take at once, is what a load waits for. A store waits for
 nothing, but stores that are too far ahead of the L2 hold up the path.
 
-LDGSTS go through the path twice: for their lines, in the order in which they are issued, and when their
-data are there, to write these through the banks of shared memory. What goes through the banks then (LDS,
-LDSM, STS, LDG) waits for such writes; others fill gaps. Warps hardly stall at LDGSTS: these have a deep
-queue of their own. Example: 512 bytes in rows of 128 are four lines, three cycles, and four writes, four
-cycles. LDGSTS alone take four cycles each, since one's writes go on beside another's lines; beside LDSM
-that keep the banks busy, seven.
+LDGSTS that fill whole rows of 128 bytes of shared memory, as swizzled tiles do, take one turn on the path.
+Their lines go through the tags beside it, and their registers are read then; what they bring is written
+beside reads. Example: 512 bytes in rows of 64 are eight lines, six cycles of the tags; LDSM go on meanwhile.
+
+Others, as to padded rows, go through the path twice: for their lines, in the order in which they are issued,
+and when their data are there, to write these through the banks of shared memory. What goes through the banks
+then (LDS, LDSM, STS, LDG) waits for such writes; others fill gaps. Warps hardly stall at LDGSTS: these have a
+deep queue of their own. An LDGSTS has read its registers when its turn comes: an instruction that
+overwrites its address waits until then.
 """
 
 from heapq import heappop, heappush
 
 from analyzer.models.sm.mbarriers import Mbarriers
+from analyzer.models.sm.operand_reads import OperandReads
 from analyzer.models.sm.resource_demand import StepKind
 from analyzer.models.sm.simulated_warp import EventHeap, SimulatedStep, SimulatedWarp, StepPhase
 from analyzer.models.sm.simulation_state import SmParameters
@@ -44,11 +48,12 @@ class L2Share:
     Loads go first: what both directions take together holds up stores only.
     """
 
-    __slots__ = ("free", "joint_free", "store_factor")
+    __slots__ = ("free", "joint_free", "store_factor", "stores_free")
 
     def __init__(self, store_factor: float) -> None:
         self.free = [0.0, 0.0]  # to the SM, and from it
         self.joint_free = 0.0
+        self.stores_free = 0.0  # of the joint queue, if there were stores only
         self.store_factor = (
             store_factor  # cycles of stores in the joint queue over their own; 0: no such queue
         )
@@ -65,6 +70,8 @@ class L2Share:
             joint_free += cycles * self.store_factor if is_outgoing else cycles
             self.joint_free = joint_free
             if is_outgoing:
+                stores_free = self.stores_free if self.stores_free > begin else begin
+                self.stores_free = stores_free + cycles * self.store_factor
                 return joint_free
         return free
 
@@ -123,6 +130,7 @@ class LoadStorePath:
         "last_stores",
         "max_ldgsts",
         "mbarriers",
+        "operand_reads",
         "queue_cycles",
         "read_release_cycles",
         "store_queue_cycles",
@@ -130,8 +138,10 @@ class LoadStorePath:
         "waiting_warps",
     )
 
-    def __init__(self, parameters: SmParameters, heap: EventHeap, mbarriers: Mbarriers) -> None:
-        self.heap, self.mbarriers = heap, mbarriers
+    def __init__(
+        self, parameters: SmParameters, heap: EventHeap, mbarriers: Mbarriers, operand_reads: OperandReads
+    ) -> None:
+        self.heap, self.mbarriers, self.operand_reads = heap, mbarriers, operand_reads
         self.free = self.tags_free = self.banks_free = self.atomics_free = 0.0
         self.copies_end = 0.0  # when the last of them is written
         self.copy_writes: list[tuple[float, float]] = []  # heap: time and cycles of what LDGSTS bring
@@ -184,14 +194,20 @@ class LoadStorePath:
         done += step.latency_cycles
         if step.l2_cycles:
             done = self._serve_beyond_l1(step, begin, done)
+            self._note_drain(warp, step)
+        self._end_request(warp, step, begin, done)
+        return time
+
+    def _end_request(self, warp: SimulatedWarp, step: SimulatedStep, begin: float, done: float) -> None:
+        """Note when a request that began then has read its registers, and when it is done."""
         if step.uses_ldgsts:
             done = self._find_ldgsts_end(warp, step, begin, done)
-            begin = at  # it leaves its registers with its place in the queue
+            if step.tag_cycles:  # its registers are read when the tags are ready for it
+                begin = max(begin, self.tags_free - step.tag_cycles)
         if step.kind == _COPY_KIND:
             self.mbarriers.arrive(warp, step, done)
         if step.uses_scoreboards:
             warp.write_scoreboards(step, done, begin + self.read_release_cycles)
-        return time
 
     def _take_path(self, step: SimulatedStep, at: float) -> float:
         """Give a request its turn on the path, and return when that begins.
@@ -200,11 +216,11 @@ class LoadStorePath:
         """
         begin = self.free if self.free > at else at
         if step.is_ldgsts:
-            self.free = begin + step.load_store_cycles
+            self.free = self.operand_reads.find_end(begin, step.load_store_cycles)
             return begin
         if self.copy_writes:
             begin = max(begin, self._write_copies(at))
-        self.free = self.banks_free = begin + step.load_store_cycles
+        self.free = self.banks_free = self.operand_reads.find_end(begin, step.load_store_cycles)
         return begin
 
     def _write_copies(self, at: float) -> float:
@@ -212,7 +228,7 @@ class LoadStorePath:
         writes = self.copy_writes
         while writes and writes[0][0] <= at:
             arrival, cycles = heappop(writes)
-            self.banks_free = max(self.banks_free, arrival) + cycles
+            self.banks_free = self.operand_reads.find_end(max(self.banks_free, arrival), cycles)
         return self.banks_free
 
     def serve_store(self, warp: SimulatedWarp, step: SimulatedStep, at: float, time: float) -> float | None:
@@ -245,9 +261,16 @@ class LoadStorePath:
             heappush(self.heap, (self.free - self.queue_cycles, -1, None))
 
     def _serve_tags(self, step: SimulatedStep, begin: float) -> float:
-        """Return when both path and tags are done; tags that fall too far behind hold up the path."""
+        """Return when both path and tags are done; tags that fall too far behind hold up the path.
+
+        Lines of LDGSTS leave the tags as the banks take them, so operands of products hold them up.
+        """
         done = self.free
-        self.tags_free = (self.tags_free if self.tags_free > begin else begin) + step.tag_cycles
+        begin = self.tags_free if self.tags_free > begin else begin
+        if step.is_ldgsts:
+            self.tags_free = self.operand_reads.find_end(begin, step.tag_cycles)
+        else:
+            self.tags_free = begin + step.tag_cycles
         if self.tags_free > done:
             done = self.tags_free
         if self.tags_free - self.queue_cycles > self.free:
@@ -284,6 +307,13 @@ class LoadStorePath:
             elif kind == _STORE_KIND and queued > self.store_queue_cycles:
                 self.free += queued - self.store_queue_cycles
         return done
+
+    def _note_drain(self, warp: SimulatedWarp, step: SimulatedStep) -> None:
+        """Note when what a CTA has stored has left the SM, less what the L2 takes at once."""
+        if not step.is_outgoing:
+            return
+        free = max(self.l2.stores_free, self.l2.free[True], self.atomics_free if step.atomic_cycles else 0.0)
+        warp.cta.drain_end = max(warp.cta.drain_end, free - self.burst_cycles)
 
     def _find_ldgsts_end(self, warp: SimulatedWarp, step: SimulatedStep, begin: float, done: float) -> float:
         """Return when an LDGSTS is done, or for an LDGDEPBAR, when all of its warp before it are."""

@@ -9,7 +9,7 @@ merged boxes, spills); what the last launch has left in the L2.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import IntEnum
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from analyzer.demand.access_bytes import WAVEFRONT_BYTES
 from analyzer.demand.opcode_costs import PIPE_INDEX, PIPES
 from analyzer.demand.tcgen05_tiles import is_tcgen05_mma
+from analyzer.demand.wgmma_operands import compute_operand_shares
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.profile.mbarrier_pipelines import PipelineUse
@@ -28,6 +29,7 @@ from analyzer.ir.opcode import (
     BULK_WRITE_SEMANTICS,
     GLOBAL_SPACES,
     MEMORY_KINDS,
+    SHARED_SPACES,
     AddressSpace,
     Opcode,
     OpKind,
@@ -45,6 +47,7 @@ from analyzer.models.miss_rates import (
     scale_dram_cycles_to_clock,
 )
 from analyzer.models.sm.dram_traffic import compute_piece_factors, compute_turnaround_factors
+from analyzer.models.sm.global_accesses import iterate_global_accesses
 from analyzer.models.sm.l2_requests import compute_request_cycles
 from analyzer.models.sm.register_ports import count_port_cycles
 from analyzer.models.sm.spill_reuse import SpillAccesses, measure_spill_reuse
@@ -55,6 +58,7 @@ _GIGA, _MEGA = 1e9, 1e6
 # Pipes of the whole SM; their issue cycles in hwdb are those of a sub-core with a fourth of it.
 SM_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in (Pipe.LSU, Pipe.TEX, Pipe.TMA))
 _REGISTER_BYTES = 4
+_ROUNDING_LINES = 0.02  # of a request's mean lines, where a part of the grid stands for all of it
 
 
 class StepKind(IntEnum):
@@ -86,6 +90,7 @@ class ResourceDemand(Struct, frozen=True, eq=False):
     mbarrier_uses: Mapping[int, PipelineUse]  # by row
     commit_cycles: float  # from the end of the last product's interval to its arrival at an mbarrier
     async_mma_cycles: FloatArray  # interval of a product that its warp does not wait for
+    operand_shares: FloatArray  # of a warpgroup product's interval, in which it reads shared memory
     load_store_cycles: FloatArray  # of the SM's load/store path, for barriers too
     tag_cycles: FloatArray  # of the tags of the L1
     write_cycles: FloatArray  # of the load/store path, when the data of an LDGSTS are there
@@ -96,6 +101,7 @@ class ResourceDemand(Struct, frozen=True, eq=False):
     spill_cycles: FloatArray  # latency of an access to local memory beyond that of the L1
     spread_cycles: FloatArray  # range of latencies of equal copies to shared memory
     cold_share: float  # of the data, what the last launch has not left in the L2
+    has_unknown_tiles: bool  # of a product, whose place in the matrices is not known
     copied_miss_share: float  # of the copy engine's copies, those that wait for the DRAM
     port_cycles: tuple[float, ...]  # of the register file's ports
     wide_hazards: WideHazards  # on results of IMAD.WIDE beside warpgroup products
@@ -147,8 +153,9 @@ def measure_resource_demand(
         mbarrier_uses=_find_mbarrier_uses(model_input),
         commit_cycles=_compute_commit_cycles(model_input),
         async_mma_cycles=_compute_async_mma_cycles(model_input),
+        operand_shares=compute_operand_shares(kernel, costs, arch),
         load_store_cycles=load_store,
-        tag_cycles=np.where(_mask_ldgsts(model_input), 0.0, tags),
+        tag_cycles=np.where(_mask_ldgsts(model_input), _count_line_copy_cycles(model_input), tags),
         write_cycles=_count_ldgsts_write_cycles(model_input),
         l2_cycles=l2_cycles,
         dram_cycles=dram_bytes / dram,
@@ -157,6 +164,7 @@ def measure_resource_demand(
         spill_cycles=spills.added_latency_cycles,
         spread_cycles=_compute_spread_cycles(model_input, dram_share),
         cold_share=cold_share,
+        has_unknown_tiles=has_unknown_tiles(model_input),
         copied_miss_share=_find_copied_miss_share(model_input, copied_share) * cold_share,
         port_cycles=_count_port_cycles(model_input),
         wide_hazards=find_wide_hazards(model_input),
@@ -318,7 +326,8 @@ def _compute_extra_load_store_cycles(
     passes, share = _count_load_passes(model_input)
     by_passes = np.where(passes > 0, _compute_pass_cycles(base, passes, phases, more) * share, by_bytes)
     # An LDGSTS holds the path for its lines, and again when its data are there, see `LoadStorePath`.
-    by_copied_lines = np.maximum(_count_copied_line_cycles(model_input) - base, 0.0)
+    copied_lines = np.where(_mask_line_copies(model_input), 0.0, _count_copied_line_cycles(model_input))
+    by_copied_lines = np.maximum(copied_lines - base, 0.0)
     extra = np.where(_mask_ldgsts(model_input), by_copied_lines, shared + np.maximum(by_lines, by_passes))
     extra[_list_copy_engine_rows(model_input)] = 0.0
     return extra
@@ -335,7 +344,26 @@ def _count_ldgsts_write_cycles(model_input: ModelInput) -> FloatArray:
     """Count the cycles in which what an LDGSTS brings is written through the banks of shared memory, [n]."""
     passes = model_input.access_bytes.shared_bytes / WAVEFRONT_BYTES
     cycles = passes * model_input.arch.memory.shared_pass_cycles.value
-    return np.where(_mask_ldgsts(model_input), cycles, 0.0)
+    return np.where(_mask_ldgsts(model_input) & ~_mask_line_copies(model_input), cycles, 0.0)
+
+
+def _count_line_copy_cycles(model_input: ModelInput) -> FloatArray:
+    """Count the cycles of the tags for an LDGSTS that writes whole lines, [n]; 0 for another one."""
+    return np.where(_mask_line_copies(model_input), _count_copied_line_cycles(model_input), 0.0)
+
+
+def _mask_line_copies(model_input: ModelInput) -> NDArray[np.bool_]:
+    """Mark LDGSTS whose bytes fill rows of 128 bytes of shared memory, [n]; these are written beside reads.
+
+    What goes to padded rows, as by 16 bytes against bank conflicts, is not: it takes its turn at the banks.
+    """
+    found = np.zeros(len(model_input.kernel), dtype=np.bool_)
+    for access in () if model_input.profile is None else model_input.profile.accesses:
+        if access.space in SHARED_SPACES and access.lines is not None and access.requests:
+            rows = access.lines / access.requests
+            fewest = math.ceil(access.bytes / access.requests / WAVEFRONT_BYTES)
+            found[access.row] = rows <= fewest + _ROUNDING_LINES
+    return found & _mask_ldgsts(model_input)
 
 
 def _mask_ldgsts(model_input: ModelInput) -> NDArray[np.bool_]:
@@ -365,20 +393,10 @@ def _count_phases(opcode: Opcode) -> int:
     return 1 if is_matrix else max(1, opcode.width_bytes // _REGISTER_BYTES)
 
 
-def _iterate_global_accesses(model_input: ModelInput) -> Iterator[tuple[MemoryAccess, float]]:
-    """Yield accesses to global memory, with the executions of their instruction by a warp."""
-    if model_input.profile is None:
-        return
-    for access in model_input.profile.accesses:
-        runs = float(model_input.profile.block_executions[model_input.cfg.block_of[access.row]])
-        if access.space in GLOBAL_SPACES and runs:
-            yield access, runs
-
-
 def _count_requested_bytes(model_input: ModelInput) -> FloatArray:
     """Count the bytes that the lanes of a request to global memory ask for, [n]."""
     asked = model_input.costs.global_bytes[model_input.kernel.opcode_ids].copy()
-    for access, runs in _iterate_global_accesses(model_input):
+    for access, runs in iterate_global_accesses(model_input):
         asked[access.row] = access.bytes / runs
     asked[model_input.access_bytes.global_bytes == 0] = 0.0
     return asked
@@ -402,7 +420,7 @@ def _count_load_passes(model_input: ModelInput) -> tuple[FloatArray, FloatArray]
     The second array is the share of executions that make a request, [n].
     """
     passes, share = np.zeros(len(model_input.kernel)), np.ones(len(model_input.kernel))
-    for access, runs in _iterate_global_accesses(model_input):
+    for access, runs in iterate_global_accesses(model_input):
         is_load = model_input.kernel.find_opcode(access.row).kind is OpKind.LOAD
         if is_load and access.requests and access.wavefronts:
             passes[access.row] = access.wavefronts / access.requests
@@ -413,6 +431,9 @@ def _count_load_passes(model_input: ModelInput) -> tuple[FloatArray, FloatArray]
 def _count_lines(model_input: ModelInput, sectors: FloatArray) -> FloatArray:
     """Count the lines of a request to global memory, [n]; without addresses, the fewest for its bytes."""
     lines = sectors / 4.0
+    for access, runs in iterate_global_accesses(model_input):
+        if access.lines is not None:
+            lines[access.row] = access.lines / runs
     if model_input.cache_rates is not None:
         for row, rates in model_input.cache_rates.by_row.items():
             lines[row] = rates.lines_per_request
@@ -425,7 +446,7 @@ def _compute_atomic_cycles(model_input: ModelInput) -> FloatArray:
     Floating-point additions of lanes to one word are serialized; integer ones are combined, some at a time.
     """
     found, memory = np.zeros(len(model_input.kernel)), model_input.arch.memory
-    for access, runs in _iterate_global_accesses(model_input):
+    for access, runs in iterate_global_accesses(model_input):
         opcode = model_input.kernel.find_opcode(access.row)
         is_engine = opcode.semantics is Semantics.BULK_REDUCTION
         if (is_engine or opcode.kind in ATOMIC_KINDS) and access.sectors and access.requests:
@@ -470,7 +491,7 @@ def _list_bulk_copy_rows(model_input: ModelInput) -> list[int]:
 def _compute_merged_sector_share(model_input: ModelInput) -> FloatArray:
     """Compute the share of the sectors of boxes that remains where adjacent boxes share sectors, [n]."""
     left = model_input.access_bytes.box_sector_utilization.copy()
-    for access, _ in _iterate_global_accesses(model_input):
+    for access, _ in iterate_global_accesses(model_input):
         if access.unique_sectors and access.unique_bytes and access.sectors:
             apart = access.sectors / access.bytes
             left[access.row] = min(1.0, access.unique_sectors / access.unique_bytes / apart)
@@ -498,11 +519,31 @@ def _compute_spread_cycles(model_input: ModelInput, dram_share: FloatArray) -> F
 
 
 def _find_copied_dram_share(model_input: ModelInput, miss_rates: MissRates) -> float:
-    """Return the DRAM share of copied bytes: each tile once per wave of CTAs, where tiles are known."""
-    share = (
-        None if model_input.mbarrier_pipelines is None else model_input.mbarrier_pipelines.distinct_tile_share
+    """Return the DRAM share of copied bytes: each tile once per wave of CTAs.
+
+    Where the tiles of a product are not known (a table of tiles, or sizes, that nobody gave), the CTAs that
+    run together are taken to be a square of tiles: n of them ask for 2 n tiles, of which 2 sqrt(n) differ.
+    Of products whose tiles are known, with 128 to 148 CTAs, .075 to .144 differ; that is .09 and .08.
+    """
+    if model_input.mbarrier_pipelines is None:
+        return miss_rates.dram_share
+    if (share := model_input.mbarrier_pipelines.distinct_tile_share) is not None:
+        return share
+    if not has_unknown_tiles(model_input):
+        return miss_rates.dram_share
+    resident = model_input.gpu.sm_count * max(1, model_input.occupancy.ctas_per_sm)
+    return min(miss_rates.dram_share, 1.0 / math.sqrt(min(resident, max(1, model_input.grid_ctas))))
+
+
+def has_unknown_tiles(model_input: ModelInput) -> bool:
+    """Return whether bulk copies feed matrix products with tiles at unknown places."""
+    pipelines = model_input.mbarrier_pipelines
+    return (
+        pipelines is not None
+        and pipelines.distinct_tile_share is None
+        and bool(_list_bulk_copy_rows(model_input))
+        and model_input.dominant_tensor_rate is not None
     )
-    return miss_rates.dram_share if share is None else share
 
 
 def _find_copied_miss_share(model_input: ModelInput, copied_share: float) -> float:
@@ -514,7 +555,8 @@ def _find_copied_miss_share(model_input: ModelInput, copied_share: float) -> flo
     copied_share: of the copied bytes, those that come from DRAM.
     """
     pipelines = model_input.mbarrier_pipelines
-    return copied_share if pipelines is None or pipelines.distinct_tile_share is None else 1.0
+    has_known_tiles = pipelines is not None and pipelines.distinct_tile_share is not None
+    return 1.0 if has_known_tiles or has_unknown_tiles(model_input) else copied_share
 
 
 def _count_bytes_beyond_l1(model_input: ModelInput, profile: ExecutionProfile) -> float:

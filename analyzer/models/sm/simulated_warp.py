@@ -6,7 +6,7 @@ step it goes on. A warp is in one place only: it runs, or it is on the heap once
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from operator import or_
 
@@ -60,6 +60,7 @@ class SimulatedStep(Struct, eq=False):
     issue_slots: float
     stall_cycles: float
     pipe_cycles: tuple[tuple[int, float, float], ...]
+    slow_pipe_cycles: tuple[tuple[int, float, float], ...]  # the same while a warpgroup's product runs
     tail_cycles: float
     load_store_cycles: float
     tag_cycles: float
@@ -77,20 +78,31 @@ class SimulatedStep(Struct, eq=False):
     read_scoreboard: int
     async_mma_cycles: float
     async_mma_pipe: int
+    operand_share: float
     ends_wgmma_group: bool
     is_ldgsts: bool
     is_ldgdepbar: bool
     fetch_cycles: float
+    code_lines: tuple[int, ...]
     wide_waits: tuple[int, ...]
     last_row: int
     write_cycles: float
 
 
-def make_steps(program: WarpProgram, handlers: list[StepHandler | None]) -> list[SimulatedStep]:
+def make_steps(
+    program: WarpProgram,
+    handlers: list[StepHandler | None],
+    pipe_slowdowns: Mapping[int, float],
+    *,
+    fetches_code: bool,
+) -> list[SimulatedStep]:
     """Build the steps of one program.
 
     handlers: by kind of step.
+    pipe_slowdowns: by pipe, factor on its cycles while a product of a warpgroup runs.
+    fetches_code: the SM's instruction cache does not hold all.
     """
+    code_lines = program.code_lines if fetches_code else [()] * len(program)
     last_steps = {sequence.stop - 1 for sequence in program.sequences}
     may_wait_for_counts = [
         depbar is not None or groups >= 0 or is_ldgsts or bool(wide_waits)
@@ -105,9 +117,9 @@ def make_steps(program: WarpProgram, handlers: list[StepHandler | None]) -> list
     columns = (
         [handlers[kind] for kind in program.kind],
         [
-            bool(waits or counts or fetch)
-            for waits, counts, fetch in zip(
-                program.wait_scoreboards, may_wait_for_counts, program.fetch_cycles, strict=True
+            bool(waits or counts or fetch or lines)
+            for waits, counts, fetch, lines in zip(
+                program.wait_scoreboards, may_wait_for_counts, program.fetch_cycles, code_lines, strict=True
             )
         ],
         may_wait_for_counts,
@@ -127,6 +139,7 @@ def make_steps(program: WarpProgram, handlers: list[StepHandler | None]) -> list
         program.issue_slots,
         program.stall_cycles,
         program.pipe_cycles,
+        [_slow_down(pipes, pipe_slowdowns) for pipes in program.pipe_cycles],
         program.tail_cycles,
         program.load_store_cycles,
         program.tag_cycles,
@@ -144,15 +157,26 @@ def make_steps(program: WarpProgram, handlers: list[StepHandler | None]) -> list
         program.read_scoreboard,
         program.async_mma_cycles,
         program.async_mma_pipe,
+        program.operand_share,
         program.ends_wgmma_group,
         program.is_ldgsts,
         program.is_ldgdepbar,
         program.fetch_cycles,
+        code_lines,
         program.wide_waits,
         program.last_row,
         program.write_cycles,
     )
     return list(map(SimulatedStep, *columns))
+
+
+def _slow_down(
+    pipe_cycles: tuple[tuple[int, float, float], ...], factors: Mapping[int, float]
+) -> tuple[tuple[int, float, float], ...]:
+    return tuple(
+        (pipe, cycles * factors.get(pipe, 1.0), last_cycles * factors.get(pipe, 1.0))
+        for pipe, cycles, last_cycles in pipe_cycles
+    )
 
 
 class BarrierState:
@@ -217,10 +241,19 @@ class MbarrierPhases:
 class SimulatedCta:
     """A resident CTA: its barriers, its mbarriers, and iterations that its warps share."""
 
-    __slots__ = ("barriers", "begun_iterations", "last_iterations", "n_warps_left", "pipeline_phases", "wave")
+    __slots__ = (
+        "barriers",
+        "begun_iterations",
+        "drain_end",
+        "last_iterations",
+        "n_warps_left",
+        "pipeline_phases",
+        "wave",
+    )
 
     def __init__(self, n_warps: int, wave: int, pipelines: tuple[PipelineParameters, ...]) -> None:
         self.n_warps_left, self.wave = n_warps, wave
+        self.drain_end = 0.0  # when the L2 has taken all that its warps have stored
         # By role and sequence, of sequences with a barrier: the latest iteration that a warp has begun, and
         # the last one that any will do, once it is known.
         self.begun_iterations: dict[tuple[int, int], int] = {}
@@ -261,7 +294,7 @@ class SimulatedWarp:
         "sequence",
         "sequences",
         "steps",
-        "subcore",
+        "turn",
         "wait_causes",
         "wait_counts",
         "wgmma_group_ends",
@@ -273,13 +306,13 @@ class SimulatedWarp:
         number: int,
         role: int,
         cta: SimulatedCta,
-        subcore: int,
         steps: list[SimulatedStep],
         sequences: list[StepSequence],
         pipe_free: list[float],
         max_ldgsts: int,
     ) -> None:
-        self.number, self.role, self.cta, self.subcore = number, role, cta, subcore
+        self.number, self.role, self.cta = number, role, cta
+        self.turn = number  # of warps at the same time, the lowest goes first
         self.steps, self.sequences = steps, sequences
         self.pipe_free = pipe_free  # of its sub-core, see `Subcores`
         # Where it stands: its sequence, iterations of it that are done, its step, and the phase of that.

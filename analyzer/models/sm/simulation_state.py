@@ -1,7 +1,10 @@
 """Parameters and results of the simulation of an SM."""
 
+from collections.abc import Mapping
+
 from msgspec import Struct, field
 
+from analyzer.models.sm.instruction_fetch import FetchParameters
 from analyzer.models.wait_causes import N_WAIT_CAUSES
 
 ROUNDING_TOLERANCE = 1e-6
@@ -38,6 +41,11 @@ class SmParameters(Struct, frozen=True, kw_only=True):
     pipelines: tuple[PipelineParameters, ...] = ()  # of mbarriers
     max_ldgsts_in_flight: int = 0  # of one warp; 0 where nothing limits them
     l2_store_factor: float = 0.0  # see `L2Cache`; 0 where there is none
+    # While a product of a warpgroup runs: factor on the cycles of pipes, and least share of the banks' cycles
+    # that the load/store path has.
+    pipe_slowdowns: Mapping[int, float] = {}
+    min_path_share: float = 1.0
+    fetch: FetchParameters | None = None  # of code that the SM's own instruction cache cannot hold
 
 
 class IterationProgress(Struct, eq=False):

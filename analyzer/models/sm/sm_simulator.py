@@ -8,7 +8,10 @@ warp waits for its operands, it issues and takes its pipes, and its last instruc
 
 The invariant: requests to what warps share (load/store path, L2, DRAM, barriers, products) are made in the
 order of their times. Of the warps that a scheduler could issue from, the youngest goes first (Huerta et al.,
-MICRO 2025); where the load/store path is full, the oldest's request does.
+MICRO 2025); where the load/store path is full, the oldest's request does. In code with products of warpgroups
+the one goes first that has issued longest ago: an H100's two warpgroups end their softmax together, and wait
+41 cycles for each other at the barrier behind P V (traces/h100, 128x64_w8 attention), where youngest first
+makes 190 of it.
 
 Example: two warps of one sub-core with steps of 4 issue slots, both ready at 0. The younger one issues from
 0 to 4; the other one finds the issue port free at 4, counts 4 cycles of `not selected`, and issues to 8.
@@ -25,8 +28,10 @@ from itertools import chain
 from analyzer.demand.opcode_costs import PIPE_INDEX
 from analyzer.ir.scheduling import Pipe
 from analyzer.models.sm.cta_barriers import CtaBarriers
+from analyzer.models.sm.instruction_fetch import InstructionCache
 from analyzer.models.sm.mbarriers import Mbarriers
 from analyzer.models.sm.memory_resources import FENCE_KINDS, LoadStorePath
+from analyzer.models.sm.operand_reads import OperandReads
 from analyzer.models.sm.resource_demand import StepKind
 from analyzer.models.sm.simulated_warp import (
     EventHeap,
@@ -84,12 +89,19 @@ class _SmSimulator:
         self.last_end = -parameters.cta_end_interval_cycles
         self.result = SimulationResult()
         self.heap: EventHeap = []
-        self.subcores = Subcores(parameters.n_subcores, parameters.read_release_cycles)
+        # Beside products of warpgroups, warps issue in turns; see the module.
+        self.takes_turns, self.turn = bool(parameters.pipe_slowdowns), 0
+        operand_reads = OperandReads(parameters.min_path_share)
+        self.subcores = Subcores(parameters.n_subcores, parameters.read_release_cycles, operand_reads)
         self.mbarriers = Mbarriers(parameters, self.heap, warp_programs)
-        self.path = LoadStorePath(parameters, self.heap, self.mbarriers)
+        self.path = LoadStorePath(parameters, self.heap, self.mbarriers, operand_reads)
         self.barriers = CtaBarriers(self.heap, self.path)
         handlers = self.list_handlers()
-        self.steps = [make_steps(program, handlers) for program in warp_programs]
+        self.code = None if parameters.fetch is None else InstructionCache(parameters.fetch)
+        self.steps = [
+            make_steps(program, handlers, parameters.pipe_slowdowns, fetches_code=self.code is not None)
+            for program in warp_programs
+        ]
 
     def list_handlers(self) -> list[StepHandler | None]:
         """Return the handler of each kind of step."""
@@ -119,7 +131,7 @@ class _SmSimulator:
 
     def run_events(self) -> None:  # noqa: C901 - see the module: all that each step does
         """Follow the warp with the earliest time until another one's comes first, and so on."""
-        heap = self.heap
+        heap, code, takes_turns = self.heap, self.code, self.takes_turns
         resumed: tuple[float, int, SimulatedWarp] | None = None  # the last warp, where it is not kept
         while resumed is not None or heap or self.release_blocked_warps():
             time, _, entry = heappop(heap) if resumed is None else heappushpop(heap, resumed)
@@ -134,13 +146,15 @@ class _SmSimulator:
                 if phase < _HAS_ISSUED:
                     if step.may_wait and phase == _START:
                         ready = wait_for_operands(warp, step, time)
+                        if step.code_lines and ready is not None and code is not None:
+                            ready = _wait_for_code(code, step, ready)
                         if ready is None:
                             break
                         time = ready
                         if time > limit:
                             # others come first: queues are taken in order of arrival
                             warp.phase = _HAS_WAITED
-                            resumed = (time, warp.number, warp)
+                            resumed = (time, warp.turn, warp)
                             break
                     pipe_cycles = step.pipe_cycles
                     free_at, cause = free[ISSUE_INDEX], NOT_SELECTED_COLUMN
@@ -153,10 +167,15 @@ class _SmSimulator:
                         if limit <= time:
                             # others may be ready as well then, and younger
                             warp.phase = _HAS_WAITED
-                            resumed = (time, warp.number, warp)
+                            resumed = (time, warp.turn, warp)
                             break
                     free[ISSUE_INDEX] = time + step.issue_slots
+                    if takes_turns:
+                        self.turn += 1
+                        warp.turn = self.turn
                     end, slowest = 0.0, 0
+                    if free[TENSOR_PIPE_INDEX] > time:
+                        pipe_cycles = step.slow_pipe_cycles
                     for pipe, cycles, last_cycles in pipe_cycles:
                         begin = free[pipe]
                         if begin > time:  # the tensor core's queue
@@ -175,7 +194,7 @@ class _SmSimulator:
                     if handler is not None and at > limit:
                         # others come first: what the SM shares is taken in order of arrival
                         warp.phase = _HAS_ISSUED
-                        resumed = (at, warp.number, warp)
+                        resumed = (at, warp.turn, warp)
                         break
                 elif phase == _HAS_ISSUED:
                     at = time
@@ -194,7 +213,7 @@ class _SmSimulator:
                 elif not self.end_iteration(warp, time):
                     break
                 if time > limit:
-                    resumed = (time, warp.number, warp)
+                    resumed = (time, warp.turn, warp)
                     break
 
     def launch_cta(self, time: float) -> None:
@@ -212,14 +231,15 @@ class _SmSimulator:
                 self.next_warp_number,
                 role,
                 cta,
-                subcore,
                 self.steps[role],
                 self.warp_programs[role].sequences,
                 self.subcores.pipe_free[subcore],
                 parameters.max_ldgsts_in_flight,
             )
             self.next_warp_number -= 1
-            heappush(self.heap, (time, warp.number, warp))
+            # before all that have issued, where warps take turns
+            warp.turn = warp.number - self.takes_turns * 2 * _FIRST_WARP_NUMBER
+            heappush(self.heap, (time, warp.turn, warp))
 
     def end_iteration(self, warp: SimulatedWarp, time: float) -> bool:
         """Move a warp from the end of a sequence to its next iteration or the next sequence.
@@ -277,13 +297,14 @@ class _SmSimulator:
 
     def retire_warp(self, warp: SimulatedWarp, time: float) -> None:
         """Remove a warp that has ended; with the last one of a CTA, launch the next CTA."""
-        self.subcores.n_warps[warp.subcore] -= 1
+        self.subcores.release_warp(warp)
         cta = warp.cta
         cta.n_warps_left -= 1
         self.barriers.remove_warp(cta, time)
         if cta.n_warps_left:
             return
         self.resident_ctas.remove(cta)
+        time = max(time, cta.drain_end)
         time = self.last_end = max(time, self.last_end + self.parameters.cta_end_interval_cycles)
         self.result.n_ctas += 1
         self.result.cta_end_cycles.append(time)
@@ -326,6 +347,13 @@ def wait_for_operands(warp: SimulatedWarp, step: SimulatedStep, time: float) -> 
         step.wait_cycles[NO_INSTRUCTIONS_COLUMN] += step.fetch_cycles
         time += step.fetch_cycles
     return time
+
+
+def _wait_for_code(code: InstructionCache, step: SimulatedStep, time: float) -> float:
+    """Return when a step's instructions are there."""
+    late = step.share * (code.fetch(step.code_lines, time) - time)
+    step.wait_cycles[NO_INSTRUCTIONS_COLUMN] += late
+    return time + late
 
 
 def _wait_for_counts(warp: SimulatedWarp, step: SimulatedStep, time: float) -> float:

@@ -7,6 +7,7 @@ Products that their warp does not wait for queue on their pipe, and behind those
 
 from analyzer.demand.opcode_costs import PIPE_INDEX
 from analyzer.ir.scheduling import SM_LEVEL_PIPES, Pipe
+from analyzer.models.sm.operand_reads import OperandReads
 from analyzer.models.sm.simulated_warp import SimulatedStep, SimulatedWarp
 from analyzer.models.wait_causes import REGISTER_PORTS_INDEX
 
@@ -18,9 +19,10 @@ ISSUE_INDEX = REGISTER_PORTS_INDEX + 1  # of the issue port in a sub-core's list
 class Subcores:
     """Sub-cores of one SM and the warps that they hold."""
 
-    __slots__ = ("n_warps", "pipe_free", "read_release_cycles")
+    __slots__ = ("n_warps", "operand_reads", "pipe_free", "read_release_cycles")
 
-    def __init__(self, n_subcores: int, read_release_cycles: float) -> None:
+    def __init__(self, n_subcores: int, read_release_cycles: float, operand_reads: OperandReads) -> None:
+        self.operand_reads = operand_reads
         self.pipe_free = [[0.0] * (ISSUE_INDEX + 1) for _ in range(n_subcores)]
         self.n_warps = [0] * n_subcores
         self.read_release_cycles = read_release_cycles
@@ -30,6 +32,11 @@ class Subcores:
         subcore = self.n_warps.index(min(self.n_warps))
         self.n_warps[subcore] += 1
         return subcore
+
+    def release_warp(self, warp: SimulatedWarp) -> None:
+        """Remove a warp that has ended from its sub-core."""
+        subcore = next(index for index, free in enumerate(self.pipe_free) if free is warp.pipe_free)
+        self.n_warps[subcore] -= 1
 
     def serve_result(self, warp: SimulatedWarp, step: SimulatedStep, at: float, time: float) -> float:
         """Start an instruction whose result comes a fixed latency later, or an asynchronous product."""
@@ -57,7 +64,10 @@ class Subcores:
         """
         pipe = step.async_mma_pipe
         pipe_free = self.pipe_free[0] if pipe in _SHARED_PIPES else warp.pipe_free
-        done = max(pipe_free[pipe], warp.async_mma_end, at) + step.async_mma_cycles
+        begin = max(pipe_free[pipe], warp.async_mma_end, at)
+        done = begin + step.async_mma_cycles
+        if step.operand_share and warp.pipe_free is self.pipe_free[0]:
+            self.operand_reads.add(begin, done, step.operand_share)  # those of the others run beside it
         warp.async_mma_end = pipe_free[pipe] = done
         if step.ends_wgmma_group:
             warp.wgmma_group_ends.append(done + step.latency_cycles)

@@ -26,6 +26,7 @@ from analyzer.ir.scheduling import WARP_SIZE, Pipe, SchedClass
 from analyzer.isa.control_encoding import NO_BARRIER
 from analyzer.models.block_sequences import BlockSequence, split_into_block_sequences
 from analyzer.models.interface import ModelInput
+from analyzer.models.sm.instruction_fetch import find_entered_lines
 from analyzer.models.sm.resource_demand import ResourceDemand, StepKind
 from analyzer.models.timeline_warp import InstructionTiming
 from analyzer.models.wait_causes import REGISTER_PORTS_INDEX
@@ -87,15 +88,16 @@ class WarpProgram(Struct, eq=False):
     # Asynchronous products: cycles on their pipe, and whether a group of them ends here.
     async_mma_cycles: list[float] = field(default_factory=list)
     async_mma_pipe: list[int] = field(default_factory=list)
+    operand_share: list[float] = field(default_factory=list)  # of these cycles, reading shared memory
     ends_wgmma_group: list[bool] = field(default_factory=list)
     is_ldgsts: list[bool] = field(default_factory=list)
     is_ldgdepbar: list[bool] = field(default_factory=list)  # its scoreboard clears after the LDGSTS before it
     is_long: list[bool] = field(default_factory=list)  # waits for it are for the long scoreboard
     # Instructions IMAD.WIDE whose results the first instruction waits for, see `wide_products`.
     wide_waits: list[tuple[int, ...]] = field(default_factory=list)
-    fetch_cycles: list[float] = field(
-        default_factory=list
-    )  # waits for code that misses the instruction cache
+    # Code: waits where it misses the instruction cache, by the size of the loop; lines that the step enters.
+    fetch_cycles: list[float] = field(default_factory=list)
+    code_lines: list[tuple[int, ...]] = field(default_factory=list)
     # Instructions [first_row, last_row].
     first_row: list[int] = field(default_factory=list)
     last_row: list[int] = field(default_factory=list)
@@ -157,16 +159,23 @@ def build_warp_program(
         has_barrier = int(StepKind.CTA_BARRIER) in warp_program.kind[start:]
         size = sum(cfg.blocks[b].stop - cfg.blocks[b].start for b in sequence.blocks) * _INSTRUCTION_BYTES
         per_row = miss_cycles_per_row if size > memory.instruction_cache_bytes.value else 0.0
-        warp_program.fetch_cycles += [
-            per_row * (warp_program.last_row[step] + 1 - warp_program.first_row[step])
-            for step in range(start, len(warp_program))
-        ]
+        _append_code_columns(warp_program, start, 0.0 if model_input.arch.instruction_caches else per_row)
         warp_program.sequences.append(
             StepSequence(start, len(warp_program), iterations, has_barrier, *_find_ramps(uses))
         )
         sequences.append(sequence)
     warp_program.outer_loops = _find_outer_loops(model_input, weights, sequences)
     return warp_program
+
+
+def _append_code_columns(warp_program: WarpProgram, start: int, miss_cycles_per_row: float) -> None:
+    """Append what the steps from `start` on need of the instruction caches."""
+    previous = -1
+    for step in range(start, len(warp_program)):
+        first, last = warp_program.first_row[step], warp_program.last_row[step]
+        warp_program.fetch_cycles.append(miss_cycles_per_row * (last + 1 - first))
+        warp_program.code_lines.append(find_entered_lines(first, last, previous))
+        previous = last
 
 
 def _find_mbarrier_uses(model_input: ModelInput, sequence: BlockSequence) -> list[PipelineUse]:
@@ -324,6 +333,7 @@ class _StepBuilder:
         warp_program.read_scoreboard.append(-1 if read == NO_BARRIER else read)
         warp_program.async_mma_cycles.append(share * float(resource_demand.async_mma_cycles[last]))
         warp_program.async_mma_pipe.append(timing.pipe[last])
+        warp_program.operand_share.append(float(resource_demand.operand_shares[last]))
         warp_program.ends_wgmma_group.append(last in timing.group_end_rows)
         opcode = timing.kernel.find_opcode(last)
         warp_program.is_ldgsts.append(opcode.kind is OpKind.ASYNC_COPY)
