@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from against_oracle import load_packed_dump
+from msgspec.structs import replace
 
 from analyzer import analyze, load
 from analyzer.execution.machine.abstract_machine import AbstractMachine
@@ -106,7 +107,10 @@ def boxes_and_whole(
     assert boxes is not None
     assert whole is not None
     assert boxes.profile.block_active_lanes.tolist() == whole.profile.block_active_lanes.tolist()
-    assert boxes.profile.accesses == whole.profile.accesses
+    # Lines are those of the first place of a pattern, and boxes have other first places.
+    assert [replace(access, lines=None) for access in boxes.profile.accesses] == [
+        replace(access, lines=None) for access in whole.profile.accesses
+    ]
     assert boxes.profile.traffic == whole.profile.traffic
     return boxes.profile, whole.profile
 

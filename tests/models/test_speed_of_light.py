@@ -93,7 +93,7 @@ def test_no_launch_exceeds_the_peak_of_the_clock_that_it_runs_at() -> None:
     assert entry.bound == "tensor"
     share = speed(entry).compute[0].peak_share
     assert share is not None
-    assert 0.8 < share <= 1.0
+    assert 0.75 < share <= 1.0
 
 
 def test_a_copy_moves_its_bytes_through_dram() -> None:

@@ -78,7 +78,7 @@ def threads(case: Case) -> int:
 
 def facts(loaded: LoadedKernel, profile: ExecutionProfile, guessed: frozenset[int]) -> dict[str, object]:
     """What both ways must agree on. Of asynchronous copies, the shared side is not traced; random words stand
-    for what nobody knows in execution alone.
+    for what nobody knows in execution alone. `lines` are those of the first place of a pattern.
     """
     return {
         "warps": profile.block_executions.tolist(),
@@ -92,6 +92,7 @@ def facts(loaded: LoadedKernel, profile: ExecutionProfile, guessed: frozenset[in
                 access,
                 provenance=Provenance.EXACT,
                 address_provenance=Provenance.EXACT,
+                lines=None,
                 **(NOTHING if access.row in guessed else {}),
             )
             for access in profile.accesses
