@@ -11,7 +11,7 @@ from analyzer.ir.launch import Dim3, Launch
 IN_SHARED_MEMORY = "HGMMA.64x64x16.F32.BF16 R88, gdesc[UR8], R88"  # 32 cycles, of which it reads all
 IN_REGISTERS = "HGMMA.64x128x16.F32.BF16 R88, R64, gdesc[UR12].tnspB, R88"  # 64, of which it reads half
 N_PRODUCTS = 64
-LINE_CYCLES = 10_000
+LINE_CYCLES = 4_000  # 32 KB of code: the SM's instruction cache holds it
 
 
 def measure_cycles(tmp_path: Path, products: list[str], line: str, alone: int) -> float:
@@ -42,8 +42,7 @@ def measure_delay(tmp_path: Path, product: str, line: str, alone: int) -> float:
 def test_math_takes_longer_beside_products(tmp_path: Path, line: str, alone: int, factor: float) -> None:
     """In 32 cycles it does 32 / factor cycles of work; the first few pass before it starts."""
     assert measure_delay(tmp_path, IN_SHARED_MEMORY, line, alone) == pytest.approx(
-        32 * (1 - 1 / factor),
-        rel=0.35,  # ALU and IMAD come out at .69 of it: not explained yet
+        32 * (1 - 1 / factor), rel=0.2
     )
 
 
