@@ -14,6 +14,7 @@ import pytest
 
 from analyzer.advice.registry import list_rule_names
 from analyzer.execution.binding.launch_file import load_launch_file
+from analyzer.models.interface import Stall
 from analyzer.pipeline import Options, analyze
 from analyzer.report.analyze_schema import KernelReport
 
@@ -22,14 +23,13 @@ GPU_BY_ARCH = {75: "t4", 80: "a100", 90: "h100", 120: "rtx 5090"}
 MIN_GAIN_SHARE = 0.03  # below, a finding is only named
 MAX_ERROR_SHARE = 0.25  # of the gain, against the difference that the model itself sees
 # On the H100, what copies ahead also adds instructions (1.30).
-# Not explained yet: occupancy-cliff promises 1.8 of what the mended kernel gains, redundant-load 1.7.
+# Not explained yet: redundant-load promises 1.7 of what the mended kernel gains.
 WIDER_ERROR_SHARES = {
     ("missing-async-copy", 90): 0.3,
-    ("occupancy-cliff", 90): 0.85,
     ("redundant-load", 80): 0.75,
 }
-# With fewer registers, ptxas has the mended kernel execute 3 % more instructions, which bind it: these are
-# no part of what more CTAs gain.
+# With fewer registers, ptxas has the mended kernel execute 3 % more instructions, and those that lie in one bank
+# hold each other up more often (`dispatch_stall`): these are no part of what more CTAs gain.
 MENDED_BY_MORE_INSTRUCTIONS = {("occupancy-cliff", 90)}
 
 
@@ -73,11 +73,18 @@ def test_a_rule_finds_its_fault_and_what_it_costs(rule: str, arch: int, suffix: 
     faulty, mended = kernels[f"faulty{suffix}"], kernels[f"mended{suffix}"]
     (found,) = (entry for entry in faulty.advice if entry.rule == rule)
     assert all(entry.gain_share < MIN_GAIN_SHARE for entry in mended.advice if entry.rule == rule)
-    added_share = 0.0
+    added_share = added_cycles = 0.0
     if (rule, arch) in MENDED_BY_MORE_INSTRUCTIONS:
         added_share = mended.counts.instructions_per_warp / faulty.counts.instructions_per_warp - 1.0
         assert 0.0 <= added_share < 0.05
-    difference = faulty.predictions[0].cycles - mended.predictions[0].cycles / (1.0 + added_share)
+        before, after = (
+            kernel.predictions[0].cpi_stack.get(Stall.DISPATCH_STALL.value, 0.0)
+            for kernel in (faulty, mended)
+        )
+        added_cycles = after - before
+        assert 0.0 <= added_cycles < 0.06 * faulty.predictions[0].cycles
+    mended_cycles = mended.predictions[0].cycles / (1.0 + added_share) - added_cycles
+    difference = faulty.predictions[0].cycles - mended_cycles
     assert difference > 0.05 * faulty.predictions[0].cycles, "the pair shows no fault to the model"
     error_share = WIDER_ERROR_SHARES.get((rule, arch), MAX_ERROR_SHARE)
     assert found.gain_cycles == pytest.approx(difference, rel=error_share)
