@@ -1,5 +1,6 @@
 """Launches with next to no work against their durations on an H100 (traces/h100/short.jsonl.xz)."""
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +20,19 @@ def read_durations_us() -> dict[str, float]:
     return {row["id"]: float(np.median(row["cupti"])) for row in read_lines("short") if "cupti" in row}
 
 
+def predict_code_us(
+    folder: Path, code: Sequence[str], ctas: int, threads: int, dynamic_shared_bytes: int
+) -> float:
+    """Predict a launch of these instructions."""
+    dump = folder / "kernel.sass"
+    dump.write_text(format_dump("sm_90", *code))
+    launch = analyzer.Launch(
+        grid=ctas, block=threads, dynamic_shared_bytes=dynamic_shared_bytes, timing="kernel"
+    )
+    (kernel,) = analyzer.analyze(str(dump), GPU, launch=launch).kernels
+    return kernel.predictions[0].time_us
+
+
 def predict_us(folder: Path, n_loads: int, ctas: int, threads: int) -> float:
     """Predict warps that load so many words from the L2, one after another."""
     loads = [
@@ -35,11 +49,7 @@ def predict_us(folder: Path, n_loads: int, ctas: int, threads: int) -> float:
         *loads,
         "EXIT",
     )
-    dump = folder / "chain.sass"
-    dump.write_text(format_dump("sm_90", *code))
-    launch = analyzer.Launch(grid=ctas, block=threads, dynamic_shared_bytes=0, timing="kernel")
-    (kernel,) = analyzer.analyze(str(dump), GPU, launch=launch).kernels
-    return kernel.predictions[0].time_us
+    return predict_code_us(folder, code, ctas, threads, dynamic_shared_bytes=0)
 
 
 @pytest.mark.parametrize("ctas", [1, 132, 1056])
@@ -80,11 +90,7 @@ def predict_loads_and_stores_us(folder: Path, n_loads: int, n_stores: int, ctas:
         *(f"STG.E.128 desc[UR4][R4.64+{place << 12:#x}], R8" for place in range(n_stores)),
         "EXIT",
     )
-    dump = folder / "stores.sass"
-    dump.write_text(format_dump("sm_90", *code))
-    launch = analyzer.Launch(grid=ctas, block=256, dynamic_shared_bytes=200_000, timing="kernel")
-    (kernel,) = analyzer.analyze(str(dump), GPU, launch=launch).kernels
-    return kernel.predictions[0].time_us
+    return predict_code_us(folder, code, ctas, threads=256, dynamic_shared_bytes=200_000)
 
 
 def test_a_cta_keeps_its_slot_until_its_stores_have_left(tmp_path: Path) -> None:

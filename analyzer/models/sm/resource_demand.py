@@ -124,8 +124,9 @@ def measure_resource_demand(
     tags = np.where(by_lines > 0, load_store + by_lines, 0.0)
     is_store = acts == StepKind.STORE
     held = by_lines * np.where(is_store, arch.memory.store_line_cycles.value, 1.0)
+    ldgsts = _measure_ldgsts(model_input)
     load_store += _compute_extra_load_store_cycles(
-        model_input, load_store, held * arch.memory.line_path_share.value
+        model_input, load_store, held * arch.memory.line_path_share.value, ldgsts
     )
     spills, cold_share = measure_spill_reuse(model_input), _compute_cold_share(model_input)
     copied_share = _find_copied_dram_share(model_input, miss_rates)
@@ -155,8 +156,8 @@ def measure_resource_demand(
         async_mma_cycles=_compute_async_mma_cycles(model_input),
         operand_shares=compute_operand_shares(kernel, costs, arch),
         load_store_cycles=load_store,
-        tag_cycles=np.where(_mask_ldgsts(model_input), _count_line_copy_cycles(model_input), tags),
-        write_cycles=_count_ldgsts_write_cycles(model_input),
+        tag_cycles=np.where(ldgsts.rows, ldgsts.tag_cycles, tags),
+        write_cycles=ldgsts.write_cycles,
         l2_cycles=l2_cycles,
         dram_cycles=dram_bytes / dram,
         atomic_cycles=_compute_atomic_cycles(model_input) * sms * mean_load_share,
@@ -312,7 +313,7 @@ def _compute_line_cycles(model_input: ModelInput) -> FloatArray:
 
 
 def _compute_extra_load_store_cycles(
-    model_input: ModelInput, base: FloatArray, by_lines: FloatArray
+    model_input: ModelInput, base: FloatArray, by_lines: FloatArray, ldgsts: "_LdgstsDemand"
 ) -> FloatArray:
     """Compute the cycles of the load/store path beyond those of a request's first pass, [n]."""
     arch, moved = model_input.arch, model_input.access_bytes
@@ -325,31 +326,35 @@ def _compute_extra_load_store_cycles(
     )
     passes, share = _count_load_passes(model_input)
     by_passes = np.where(passes > 0, _compute_pass_cycles(base, passes, phases, more) * share, by_bytes)
-    # An LDGSTS holds the path for its lines, and again when its data are there, see `LoadStorePath`.
-    copied_lines = np.where(_mask_line_copies(model_input), 0.0, _count_copied_line_cycles(model_input))
-    by_copied_lines = np.maximum(copied_lines - base, 0.0)
-    extra = np.where(_mask_ldgsts(model_input), by_copied_lines, shared + np.maximum(by_lines, by_passes))
+    by_copied_lines = np.maximum(ldgsts.path_cycles - base, 0.0)
+    extra = np.where(ldgsts.rows, by_copied_lines, shared + np.maximum(by_lines, by_passes))
     extra[_list_copy_engine_rows(model_input)] = 0.0
     return extra
 
 
-def _count_copied_line_cycles(model_input: ModelInput) -> FloatArray:
-    """Count the cycles of the load/store path that the lines of an LDGSTS take, [n]."""
-    each = model_input.arch.memory.copy_line_path_cycles
-    sectors = model_input.access_bytes.global_bytes / SECTOR_BYTES
-    return _count_lines(model_input, sectors) * (0.0 if each is None else each.value)
+class _LdgstsDemand(Struct, frozen=True, eq=False):
+    """What LDGSTS take of an SM's path, by instruction, [n]; 0 for others. See `LoadStorePath`."""
+
+    rows: NDArray[np.bool_]
+    path_cycles: FloatArray  # for lines, of those that do not fill whole rows of shared memory
+    tag_cycles: FloatArray  # for lines, of those that do
+    write_cycles: FloatArray  # of the banks, when data for rows that are not filled are there
 
 
-def _count_ldgsts_write_cycles(model_input: ModelInput) -> FloatArray:
-    """Count the cycles in which what an LDGSTS brings is written through the banks of shared memory, [n]."""
-    passes = model_input.access_bytes.shared_bytes / WAVEFRONT_BYTES
-    cycles = passes * model_input.arch.memory.shared_pass_cycles.value
-    return np.where(_mask_ldgsts(model_input) & ~_mask_line_copies(model_input), cycles, 0.0)
-
-
-def _count_line_copy_cycles(model_input: ModelInput) -> FloatArray:
-    """Count the cycles of the tags for an LDGSTS that writes whole lines, [n]; 0 for another one."""
-    return np.where(_mask_line_copies(model_input), _count_copied_line_cycles(model_input), 0.0)
+def _measure_ldgsts(model_input: ModelInput) -> _LdgstsDemand:
+    memory, moved = model_input.arch.memory, model_input.access_bytes
+    each = memory.copy_line_path_cycles
+    lines = _count_lines(model_input, moved.global_bytes / SECTOR_BYTES)
+    line_cycles = lines * (0.0 if each is None else each.value)
+    writes = moved.shared_bytes / WAVEFRONT_BYTES * memory.shared_pass_cycles.value
+    rows, fills_rows = _mask_ldgsts(model_input), _mask_line_copies(model_input)
+    others = rows & ~fills_rows
+    return _LdgstsDemand(
+        rows=rows,
+        path_cycles=np.where(others, line_cycles, 0.0),
+        tag_cycles=np.where(fills_rows, line_cycles, 0.0),
+        write_cycles=np.where(others, writes, 0.0),
+    )
 
 
 def _mask_line_copies(model_input: ModelInput) -> NDArray[np.bool_]:
