@@ -101,4 +101,4 @@ def _predict_cycles(result: ModelResult, edit: Edit) -> float:
     """Predict the cycles of the edited launch."""
     prediction = find_model(result.prediction.model)(edit.model_input).prediction
     launch = prediction.cpi_stack.get(Stall.LAUNCH, 0.0)
-    return launch + (prediction.cycles - launch) * edit.work_scale
+    return launch + (prediction.cycles - launch) * edit.work_scale + edit.remaining_cycles

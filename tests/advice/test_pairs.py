@@ -23,10 +23,8 @@ GPU_BY_ARCH = {75: "t4", 80: "a100", 90: "h100", 120: "rtx 5090"}
 MIN_GAIN_SHARE = 0.03  # below, a finding is only named
 MAX_ERROR_SHARE = 0.25  # of the gain, against the difference that the model itself sees
 # On the H100, what copies ahead also adds instructions (1.30).
-# Not explained yet: redundant-load promises 1.7 of what the mended kernel gains.
 WIDER_ERROR_SHARES = {
     ("missing-async-copy", 90): 0.3,
-    ("redundant-load", 80): 0.75,
 }
 # With fewer registers, ptxas has the mended kernel execute 3 % more instructions, and those that lie in one bank
 # hold each other up more often (`dispatch_stall`): these are no part of what more CTAs gain.

@@ -6,6 +6,7 @@ from analyzer.flow.def_use import find_def_use_chains
 from analyzer.flow.loops import Loop
 from analyzer.ir.opcode import GLOBAL_SPACES, Opcode, OpKind
 from analyzer.models.interface import ModelInput
+from analyzer.models.miss_rates import MissRates, compute_memory_latency_cycles
 from analyzer.models.model_result import ModelResult
 
 NAME = "redundant-load"
@@ -38,9 +39,14 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
 
 
 def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
-    """Return the launch without these loads."""
+    """Return the launch without these loads; the first of them is still waited for once, from the L2."""
     edited = without_rows(result.model_input, list_rows(sites))
-    return Edit(edited, note="the word stays in a register, and its first load is not counted")
+    first_load_cycles = compute_memory_latency_cycles(result.model_input, MissRates(1.0, 0.0))
+    return Edit(
+        edited,
+        remaining_cycles=first_load_cycles,
+        note="the word stays in a register, and its first load is waited for once",
+    )
 
 
 def _list_rows(model_input: ModelInput, loop: Loop) -> list[int]:
