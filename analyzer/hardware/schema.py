@@ -123,6 +123,8 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ldgsts_per_warp: HardwareParameter | None = None  # LDGSTS in flight; None: no limit
     # part of what is stored to local memory that goes on to the L2; None: what the L1 cannot keep
     local_store_l2_share: HardwareParameter | None = None
+    # likewise, of an LDGSTS once its lines are taken in; None: the same
+    ldgsts_read_release_cycles: HardwareParameter | None = None
     # load/store path, per line that an LDGSTS reads; None: no more than its issue cycles
     copy_line_path_cycles: HardwareParameter | None = None
     # part of the bank-conflict passes of LDSM that costs time; None: all
@@ -206,6 +208,7 @@ class WarpgroupContention(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     fp16_factor: HardwareParameter
     xu_factor: HardwareParameter
     min_path_share: HardwareParameter  # of the banks' cycles, for the load/store path, beside any product
+    max_queued_products: HardwareParameter  # of a sub-core, that are not done when another one issues
 
 
 class ConstantBankLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -93,20 +93,36 @@ ADDRESSES = ["IMAD.WIDE.U32 R2, R4, 0x10, R6", "IMAD.IADD R10, R4, 0x1, R6"]
 STORE = "STG.E desc[UR4][R2.64], R9"
 
 
-def measure_dispatch_stall(tmp_path: Path, *lines: str) -> float:
+def measure_stall(tmp_path: Path, stall: str, *lines: str, ctas: int = 132, threads: int = 128) -> float:
+    """Return the cycles of a stall on an H100 by `sm`."""
     path = tmp_path / "kernel.sass"
     path.write_text(format_dump("sm_90", *lines, "EXIT"))
-    options = analyzer.Options(launch=Launch(grid=Dim3(132), block=Dim3(128)), models=("sm",))
-    report = analyzer.analyze(str(path), "h100", options=options)
-    return report.kernels[0].predictions[0].cpi_stack.get("dispatch_stall", 0.0)
+    launch = Launch(grid=Dim3(ctas), block=Dim3(threads), dynamic_shared_bytes=65536)
+    report = analyzer.analyze(str(path), "h100", options=analyzer.Options(launch=launch, models=("sm",)))
+    return report.kernels[0].predictions[0].cpi_stack.get(stall, 0.0)
 
 
 def test_what_uses_a_wide_product_waits_beside_warpgroup_products(tmp_path: Path) -> None:
     """Without products of a warpgroup, or on a result that is not wide, nothing waits."""
     wide, narrow = ADDRESSES
-    assert measure_dispatch_stall(tmp_path, *PRODUCTS, wide, STORE) > 0
-    assert measure_dispatch_stall(tmp_path, *PRODUCTS, narrow, STORE) == 0
-    assert measure_dispatch_stall(tmp_path, wide, STORE) == 0
+    assert measure_stall(tmp_path, "dispatch_stall", *PRODUCTS, wide, STORE) > 0
+    assert measure_stall(tmp_path, "dispatch_stall", *PRODUCTS, narrow, STORE) == 0
+    assert measure_stall(tmp_path, "dispatch_stall", wide, STORE) == 0
+
+
+def test_an_address_of_a_copy_is_overwritten_once_it_has_been_read(tmp_path: Path) -> None:
+    """27 cycles after the copy's four lines, which take three; of one warp nothing is ahead of it."""
+    for register, least, most in (("R2", 26, 32), ("R8", 0, 0)):
+        lines = [COPY, f"IMAD.MOV.U32 {register}, RZ, RZ, R0"] * N
+        waits = measure_stall(tmp_path, "long_scoreboard", *ADDRESSES_OF_COPIES, *lines, ctas=1, threads=32)
+        assert least <= waits / N <= most
+
+
+def test_few_products_of_a_warpgroup_wait_in_the_queue(tmp_path: Path) -> None:
+    """The last of 16 products is issued when all but five before it are done, 64 cycles each."""
+    others = ["FADD R9, R9, R9"] * 2 * N  # longer than the last five
+    waits = [measure_stall(tmp_path, "math_pipe_throttle", *PRODUCTS * times, *others) for times in (1, 4)]
+    assert waits == pytest.approx([0, 64 * 10], abs=64)
 
 
 def measure_spills(tmp_path: Path, dynamic_shared_bytes: int) -> tuple[float, float]:

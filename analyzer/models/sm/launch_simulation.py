@@ -278,11 +278,13 @@ def _make_sm_parameters(
         cta_end_interval_cycles=gpu.sm_count * clock_mhz / launch.ctas_per_us.value,
         cta_turnover_cycles=memory.cta_turnover_cycles.value,
         read_release_cycles=read_release_cycles,
+        ldgsts_read_release_cycles=(memory.ldgsts_read_release_cycles or memory.read_release_cycles).value,
         max_iterations=ALL_ITERATIONS,
         max_ldgsts_in_flight=int(memory.ldgsts_per_warp.value) if memory.ldgsts_per_warp else 0,
         l2_store_factor=store_factor.value if store_factor is not None else 0.0,
         pipe_slowdowns=_find_pipe_slowdowns(model_input),
         min_path_share=1.0 if contention is None else contention.min_path_share.value,
+        max_queued_products=0 if contention is None else int(contention.max_queued_products.value),
         fetch=find_fetch_parameters(model_input),
     )
 

@@ -11,14 +11,14 @@ parallel; the longest queue, less a burst that they take at once, is what a load
 nothing, but stores that are too far ahead of the L2 hold up the path.
 
 LDGSTS that fill whole rows of 128 bytes of shared memory, as swizzled tiles do, take one turn on the path.
-Their lines go through the tags beside it, and their registers are read then; what they bring is written
-beside reads. Example: 512 bytes in rows of 64 are eight lines, six cycles of the tags; LDSM go on meanwhile.
+Their lines go through the tags beside it; what they bring is written beside reads. Example: 512 bytes in rows
+of 64 are eight lines, six cycles of the tags; LDSM go on meanwhile.
 
 Others, as to padded rows, go through the path twice: for their lines, in the order in which they are issued,
 and when their data are there, to write these through the banks of shared memory. What goes through the banks
 then (LDS, LDSM, STS, LDG) waits for such writes; others fill gaps. Warps hardly stall at LDGSTS: these have a
-deep queue of their own. An LDGSTS has read its registers when its turn comes: an instruction that
-overwrites its address waits until then.
+deep queue of their own. An instruction that overwrites the address of an LDGSTS waits until it has been read:
+some cycles after all lines of the LDGSTS before it and its own have been taken in.
 """
 
 from heapq import heappop, heappush
@@ -128,6 +128,8 @@ class LoadStorePath:
         "is_admitting",
         "l2",
         "last_stores",
+        "ldgsts_read_release_cycles",
+        "ldgsts_reads_free",
         "max_ldgsts",
         "mbarriers",
         "operand_reads",
@@ -143,6 +145,7 @@ class LoadStorePath:
     ) -> None:
         self.heap, self.mbarriers, self.operand_reads = heap, mbarriers, operand_reads
         self.free = self.tags_free = self.banks_free = self.atomics_free = 0.0
+        self.ldgsts_reads_free = 0.0  # when the addresses of all LDGSTS so far are read
         self.copies_end = 0.0  # when the last of them is written
         self.copy_writes: list[tuple[float, float]] = []  # heap: time and cycles of what LDGSTS bring
         self.l2 = L2Share(parameters.l2_store_factor)
@@ -150,6 +153,7 @@ class LoadStorePath:
         self.queue_cycles, self.burst_cycles = parameters.load_store_queue_cycles, parameters.l2_burst_cycles
         self.store_queue_cycles = parameters.store_queue_cycles
         self.read_release_cycles = parameters.read_release_cycles
+        self.ldgsts_read_release_cycles = parameters.ldgsts_read_release_cycles
         self.max_ldgsts = parameters.max_ldgsts_in_flight
         self.last_stores: dict[int, float] = {}  # by number of the warp: when the L2 has taken its last store
         self.waiting_warps: list[tuple[int, SimulatedWarp]] = []  # heap: the oldest has the lowest number
@@ -200,14 +204,17 @@ class LoadStorePath:
 
     def _end_request(self, warp: SimulatedWarp, step: SimulatedStep, begin: float, done: float) -> None:
         """Note when a request that began then has read its registers, and when it is done."""
+        release = self.read_release_cycles
         if step.uses_ldgsts:
             done = self._find_ldgsts_end(warp, step, begin, done)
-            if step.tag_cycles:  # its registers are read when the tags are ready for it
-                begin = max(begin, self.tags_free - step.tag_cycles)
+            if step.is_ldgsts:
+                release = self.ldgsts_read_release_cycles
+                self.ldgsts_reads_free = max(self.ldgsts_reads_free, begin) + step.tag_cycles
+                begin = self.ldgsts_reads_free
         if step.kind == _COPY_KIND:
             self.mbarriers.arrive(warp, step, done)
         if step.uses_scoreboards:
-            warp.write_scoreboards(step, done, begin + self.read_release_cycles)
+            warp.write_scoreboards(step, done, begin + release)
 
     def _take_path(self, step: SimulatedStep, at: float) -> float:
         """Give a request its turn on the path, and return when that begins.

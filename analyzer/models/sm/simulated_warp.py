@@ -87,6 +87,7 @@ class SimulatedStep(Struct, eq=False):
     wide_waits: tuple[int, ...]
     last_row: int
     write_cycles: float
+    max_queued_products: int  # of the sub-core, while which a product can issue; 0: no limit, or no product
 
 
 def make_steps(
@@ -94,6 +95,7 @@ def make_steps(
     handlers: list[StepHandler | None],
     pipe_slowdowns: Mapping[int, float],
     *,
+    max_queued_products: int,
     fetches_code: bool,
 ) -> list[SimulatedStep]:
     """Build the steps of one program.
@@ -104,13 +106,15 @@ def make_steps(
     """
     code_lines = program.code_lines if fetches_code else [()] * len(program)
     last_steps = {sequence.stop - 1 for sequence in program.sequences}
+    max_queued = [max_queued_products if cycles else 0 for cycles in program.async_mma_cycles]
     may_wait_for_counts = [
-        depbar is not None or groups >= 0 or is_ldgsts or bool(wide_waits)
-        for depbar, groups, is_ldgsts, wide_waits in zip(
+        depbar is not None or groups >= 0 or is_ldgsts or bool(wide_waits) or queued > 0
+        for depbar, groups, is_ldgsts, wide_waits, queued in zip(
             program.depbar_waits,
             program.max_pending_groups,
             program.is_ldgsts,
             program.wide_waits,
+            max_queued,
             strict=True,
         )
     ]
@@ -166,6 +170,7 @@ def make_steps(
         program.wide_waits,
         program.last_row,
         program.write_cycles,
+        max_queued,
     )
     return list(map(SimulatedStep, *columns))
 
@@ -289,6 +294,7 @@ class SimulatedWarp:
         "phase",
         "pipe_free",
         "position",
+        "product_ends",
         "role",
         "scoreboards",
         "sequence",
@@ -309,12 +315,13 @@ class SimulatedWarp:
         steps: list[SimulatedStep],
         sequences: list[StepSequence],
         pipe_free: list[float],
+        product_ends: deque[float],
         max_ldgsts: int,
     ) -> None:
         self.number, self.role, self.cta = number, role, cta
         self.turn = number  # of warps at the same time, the lowest goes first
         self.steps, self.sequences = steps, sequences
-        self.pipe_free = pipe_free  # of its sub-core, see `Subcores`
+        self.pipe_free, self.product_ends = pipe_free, product_ends  # of its sub-core, see `Subcores`
         # Where it stands: its sequence, iterations of it that are done, its step, and the phase of that.
         self.sequence = self.iteration = 0
         self.position = sequences[0].start

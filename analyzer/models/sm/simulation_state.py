@@ -37,6 +37,7 @@ class SmParameters(Struct, frozen=True, kw_only=True):
     cta_end_interval_cycles: float  # between two CTAs of the SM whose ends the GPU takes notice of
     cta_turnover_cycles: float  # from the end of a CTA until the next one in its slot begins
     read_release_cycles: float  # until a memory instruction has read its registers
+    ldgsts_read_release_cycles: float  # likewise, an LDGSTS whose lines have been taken in
     max_iterations: int  # simulated iterations of one sequence
     pipelines: tuple[PipelineParameters, ...] = ()  # of mbarriers
     max_ldgsts_in_flight: int = 0  # of one warp; 0 where nothing limits them
@@ -45,6 +46,7 @@ class SmParameters(Struct, frozen=True, kw_only=True):
     # that the load/store path has.
     pipe_slowdowns: Mapping[int, float] = {}
     min_path_share: float = 1.0
+    max_queued_products: int = 0  # of a sub-core, see `WarpgroupContention`; 0 where nothing limits them
     fetch: FetchParameters | None = None  # of code that the SM's own instruction cache cannot hold
 
 

@@ -2,8 +2,13 @@
 
 Each sub-core is a list of times from which its pipes are free, by pipe, with the issue port behind them. The
 central loop of `sm_simulator` reads and writes it in place; here is what comes after an instruction's issue.
-Products that their warp does not wait for queue on their pipe, and behind those of the same warp.
+Products that their warp does not wait for queue on their pipe, and behind those of the same warp. Few of them
+fit in the queue: then warps stand at the next one, so those of two warpgroups take turns. Example: two
+warpgroups that begin 16 products of 32 cycles at the same time have all of them done after 1,024 cycles each;
+without a limit of the queue, the first one after 512.
 """
+
+from collections import deque
 
 from analyzer.demand.opcode_costs import PIPE_INDEX
 from analyzer.ir.scheduling import SM_LEVEL_PIPES, Pipe
@@ -19,13 +24,22 @@ ISSUE_INDEX = REGISTER_PORTS_INDEX + 1  # of the issue port in a sub-core's list
 class Subcores:
     """Sub-cores of one SM and the warps that they hold."""
 
-    __slots__ = ("n_warps", "operand_reads", "pipe_free", "read_release_cycles")
+    __slots__ = (
+        "n_warps",
+        "operand_reads",
+        "pipe_free",
+        "product_ends",
+        "product_latency_cycles",
+        "read_release_cycles",
+    )
 
     def __init__(self, n_subcores: int, read_release_cycles: float, operand_reads: OperandReads) -> None:
         self.operand_reads = operand_reads
         self.pipe_free = [[0.0] * (ISSUE_INDEX + 1) for _ in range(n_subcores)]
+        self.product_ends = [deque[float]() for _ in range(n_subcores)]  # of products not known to be done
         self.n_warps = [0] * n_subcores
         self.read_release_cycles = read_release_cycles
+        self.product_latency_cycles = 0.0  # of a warpgroup's product, beyond its turn at the tensor core
 
     def assign_warp(self) -> int:
         """Return the sub-core with the fewest warps, with one more there."""
@@ -51,7 +65,7 @@ class Subcores:
 
     def serve_wide_product(self, warp: SimulatedWarp, step: SimulatedStep, at: float, time: float) -> float:
         """Note when an IMAD.WIDE has its result: late while the tensor core works, see `wide_products`."""
-        busy_until = warp.pipe_free[_TENSOR_PIPE_INDEX]
+        busy_until = warp.pipe_free[_TENSOR_PIPE_INDEX] + self.product_latency_cycles
         warp.wide_ends[step.last_row] = min(at + step.latency_cycles, busy_until)
         if step.uses_scoreboards:
             warp.write_scoreboards(step, time, time)
@@ -69,6 +83,9 @@ class Subcores:
         if step.operand_share and warp.pipe_free is self.pipe_free[0]:
             self.operand_reads.add(begin, done, step.operand_share)  # those of the others run beside it
         warp.async_mma_end = pipe_free[pipe] = done
+        if step.max_queued_products:
+            warp.product_ends.append(done)
+        self.product_latency_cycles = step.latency_cycles
         if step.ends_wgmma_group:
             warp.wgmma_group_ends.append(done + step.latency_cycles)
         return done

@@ -6,6 +6,8 @@ than its stall count says. The hardware holds the first instruction that uses or
 dispatch. Stall samples of an H100 show this (traces/h100, docs/h100.md): of two products that copy the same
 bytes by LDGSTS, only the one that forms addresses by IMAD.WIDE stands there.
 
+Products run until the last one's sums are there, so the sums' latency is part of it.
+
 The invariant: each instruction is held for the last IMAD.WIDE before it, in its block, on each register that
 it touches.
 
