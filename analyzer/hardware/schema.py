@@ -361,6 +361,11 @@ class L2Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     # working set, in L2 sizes, up to which the next launch finds all data;
     # None: `MemorySubsystem.l2_kept_share`
     kept_share: HardwareParameter | None = None
+    # What its slices hand out, GB/s; SMs that ask for the same lines in step get more, see `l2_sharing`.
+    # None: `bandwidth_gbps` for all.
+    slice_gbps: HardwareParameter | None = None
+    first_wave_lookup_share: HardwareParameter | None = None  # look-ups for a request, in a first wave
+    lookup_share_growth: HardwareParameter | None = None  # in e times as many waves
     # lines that loads look up in a microsecond at most, however few of their sectors; None: no limit
     requests_per_us: HardwareParameter | None = None
     # lines that the L2 fetches in a microsecond at most, however few of their sectors; None: no limit

@@ -70,7 +70,7 @@ def estimate_miss_rates(model_input: ModelInput) -> MissRates:
     simulated = _average_simulated_miss_rates(model_input)
     if simulated is not None:
         return simulated
-    unique_share = _compute_unique_byte_share(model_input)
+    unique_share = compute_unique_byte_share(model_input)
     if unique_share is None:
         return _guess_miss_rates(model_input)
     unique = model_input.access_bytes.unique_global_bytes or 0.0
@@ -124,7 +124,7 @@ def _average_simulated_miss_rates(model_input: ModelInput) -> MissRates | None:
     caches, profile = model_input.cache_rates, model_input.profile
     if caches is None or caches.loads is None or profile is None:
         return None
-    unique_share = _compute_unique_byte_share(model_input)
+    unique_share = compute_unique_byte_share(model_input)
     known = MissRates(1.0, caches.loads.dram_share if unique_share is None else unique_share)
     unknown = _guess_miss_rates(model_input) if unique_share is None else known
     total = beyond = dram = 0.0
@@ -195,7 +195,7 @@ def _count_loaded_bytes(model_input: ModelInput, profile: ExecutionProfile, acce
     return float(model_input.access_bytes.global_bytes[access.row]) * executions
 
 
-def _compute_unique_byte_share(model_input: ModelInput) -> float | None:
+def compute_unique_byte_share(model_input: ModelInput) -> float | None:
     """Return distinct over requested bytes of the grid; None where addresses are not known."""
     unique, block = model_input.access_bytes.unique_global_bytes, model_input.block
     if unique is None or block is None or model_input.grid is None:

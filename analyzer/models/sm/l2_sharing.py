@@ -1,0 +1,40 @@
+"""How fast SMs get lines from the L2 that others ask for as well.
+
+Requests of several SMs for a line that is under way are joined before the L2: it looks up fewer sectors than
+SMs ask for. Counters of an H100 show .46 to 1.05 look-ups for each sector that products ask for
+(traces/h100/l2_lookups.csv). CTAs of the first wave begin together and walk over K in step, so theirs are
+joined most; the more waves have run, the less they are in step. On an H200, SMs that walk over the same data
+in step get up to 19 TB/s, those that walk over data of their own 8.3 (traces/h200/memory.csv).
+
+    look-ups for a request = 1 - (1 - distinct bytes / requested bytes) (1 - share)
+    share = first_wave_lookup_share + lookup_share_growth ln(waves of CTAs), at most 1
+
+It holds for copies of tiles to shared memory (LDGSTS, bulk copies): the counters are those of products.
+
+Example: eight waves of a product ask for each line many times: .84 look-ups each, so 8.3 TB/s of the slices
+are 9.9 TB/s to the SMs.
+"""
+
+import math
+
+from analyzer.models.interface import ModelInput
+from analyzer.models.miss_rates import compute_unique_byte_share
+
+
+def compute_copy_factor(model_input: ModelInput) -> float:
+    """Return the factor on the L2's time of a copy to shared memory; 1 where the L2 says nothing of it."""
+    l2 = model_input.gpu.file.l2
+    slices, whole = l2.slice_gbps, l2.bandwidth_gbps
+    distinct = compute_unique_byte_share(model_input)
+    if slices is None or whole is None or distinct is None:
+        return 1.0
+    joined = (1.0 - distinct) * (1.0 - _compute_lookup_share(model_input))
+    return whole.value / slices.value * (1.0 - joined)
+
+
+def _compute_lookup_share(model_input: ModelInput) -> float:
+    l2, resident = model_input.gpu.file.l2, model_input.occupancy.ctas_per_sm * model_input.gpu.sm_count
+    if l2.first_wave_lookup_share is None or l2.lookup_share_growth is None:
+        return 1.0
+    waves = max(1.0, model_input.grid_ctas / max(1, resident))
+    return min(1.0, l2.first_wave_lookup_share.value + l2.lookup_share_growth.value * math.log(waves))
