@@ -117,6 +117,9 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     l2_ways: HardwareParameter
     # copy engine, per request to the L2 (one line of one row of a box)
     copy_request_cycles: HardwareParameter | None = None
+    # work that the SM's share of the DRAM accepts at once, since others ask at other times;
+    # None: `l2_burst_cycles`
+    dram_burst_cycles: HardwareParameter | None = None
     # difference in DRAM latency between the fastest and the slowest copy to shared memory
     dram_spread_cycles: HardwareParameter | None = None
     mshrs_per_sm: HardwareParameter | None = None  # L1 misses in flight; None: no limit

@@ -1,12 +1,13 @@
 """What reads, writes and pieces of lines take of the DRAM and the L2, against rates measured elsewhere."""
 
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 from kernel_launches import KernelLaunch, make_model_input
 from msgspec.structs import replace
-from paths import TRACES
+from paths import TRACES, format_dump
 
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.ir.arrays import FloatArray
@@ -105,3 +106,43 @@ def test_whole_lines_are_not_limited_by_their_number() -> None:
     model_input = situation("h100")
     with_limit, without = demand(model_input), demand(with_missed_lines(model_input, None))
     assert with_limit.dram_cycles == pytest.approx(without.dram_cycles)
+
+
+def stream_copies(tmp_path: Path, gpu: str, lanes: int) -> float:
+    """Return the TB/s at which the DRAM serves LDGSTS of rows that so many lanes copy, far apart."""
+    shift = lanes.bit_length() - 1
+    path = tmp_path / f"rows{lanes}.sass"
+    code = (
+        "S2R R0, SR_TID.X",
+        "S2R R7, SR_CTAID.X",
+        f"SHF.R.U32.HI R6, RZ, {shift:#x}, R0",
+        f"LOP3.LUT R5, R0, {lanes - 1:#x}, RZ, 0xc0, !PT",
+        "IMAD.SHL.U32 R5, R5, 0x10, RZ",
+        "IMAD R2, R6, 0x1000, R5",
+        "IMAD.MOV.U32 R3, RZ, RZ, 0x1",
+        "IMAD.WIDE.U32 R2, R7, 0x100000, R2",
+        "IMAD.SHL.U32 R0, R0, 0x10, RZ",
+        "LDGSTS.E.BYPASS.128 [R0], desc[UR4][R2.64]",
+        "EXIT",
+    )
+    path.write_text(format_dump("sm_90", *code))
+    launch = KernelLaunch(path, "kernel", gpu, (load_gpu(gpu).sm_count,), (128,))
+    cycles = demand(replace(make_model_input(launch), l2_is_cold=True)).dram_cycles.max()
+    return float(512 * load_gpu(gpu).sm_count * MHZ / 1e6 / cycles)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "lanes", "measured"),
+    [
+        ("h200-sxm", 2, 2.3),  # traces/h200/memory.csv, rows
+        ("h200-sxm", 4, 2.5),
+        ("h200-sxm", 16, 4.4),
+        ("h100-sxm", 4, 2.1),  # traces/h100/ldgsts.jsonl.xz, pipe: 1.93 to 2.4
+        ("h100-sxm", 32, 3.1),
+    ],
+)
+def test_rows_of_copies_come_at_the_measured_rate(
+    tmp_path: Path, gpu: str, lanes: int, measured: float
+) -> None:
+    """What a row leaves of 64 bytes is there when the next step asks for it."""
+    assert stream_copies(tmp_path, gpu, lanes) == pytest.approx(measured, rel=0.16)

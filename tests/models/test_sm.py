@@ -40,6 +40,7 @@ FIGURES = SmParameters(
     ctas_per_sm=1,
     load_store_queue_cycles=100.0,
     l2_burst_cycles=100.0,
+    dram_burst_cycles=100.0,
     store_queue_cycles=100.0,
     dram_load_cycles=0.0,
     cta_start_interval_cycles=0.0,
@@ -492,6 +493,21 @@ def test_a_group_of_copies_waits_for_the_bandwidth_that_they_take() -> None:
     figures = replace(FIGURES, role_by_warp=(0,))
     played = simulate_ctas((script_of(*[copy] * 10, close, {"wait_scoreboards": (0,)}),), figures, 1)
     assert sum(played.waits[0]) == pytest.approx(10 * 500.0 - FIGURES.l2_burst_cycles + 100.0, rel=0.02)
+
+
+def test_the_dram_takes_more_at_once_than_the_l2() -> None:
+    """A batch waits for its own bytes less the burst: other SMs do not ask at the same time."""
+    copy = {"kind": int(StepKind.LOAD), "dram_cycles": 500.0, "latency_cycles": 100.0, "is_ldgsts": True}
+    copy["l2_cycles"] = 1.0
+    close = {
+        "kind": int(StepKind.SHARED_MEMORY),
+        "latency_cycles": 100.0,
+        "is_ldgdepbar": True,
+        "write_scoreboard": 0,
+    }
+    figures = replace(FIGURES, role_by_warp=(0,), dram_burst_cycles=2000.0)
+    played = simulate_ctas((script_of(*[copy] * 10, close, {"wait_scoreboards": (0,)}),), figures, 1)
+    assert sum(played.waits[0]) == pytest.approx(10 * 500.0 - 2000.0 + 100.0, rel=0.02)
 
 
 def test_a_loaded_dram_takes_longer() -> None:

@@ -26,6 +26,7 @@ from analyzer.models.interface import ModelInput
 from analyzer.models.sm.global_accesses import iterate_global_accesses
 
 _NS_PER_US = 1000.0
+_SECTORS_FETCHED = 2.0  # by a miss of one sector
 
 
 def compute_turnaround_factors(
@@ -60,6 +61,8 @@ def compute_piece_factors(model_input: ModelInput) -> FloatArray:
             if is_apart and access.row in recorded:
                 lines = recorded[access.row].lines_per_request
             in_line = access.sectors / access.requests / max(1.0, lines)
+            if is_apart and not access.is_indirect:
+                in_line = max(in_line, _SECTORS_FETCHED)
             factors[access.row] = _compute_piece_factor(model_input, in_line, is_apart=is_apart)
     return factors
 

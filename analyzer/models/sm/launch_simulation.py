@@ -269,6 +269,7 @@ def _make_sm_parameters(
         ctas_per_sm=model_input.occupancy.ctas_per_sm,
         load_store_queue_cycles=memory.path_queue_cycles.value,
         l2_burst_cycles=memory.l2_burst_cycles.value,
+        dram_burst_cycles=(memory.dram_burst_cycles or memory.l2_burst_cycles).value,
         store_queue_cycles=memory.store_queue_cycles.value,
         dram_load_cycles=memory.dram_load_cycles.value,
         cta_start_interval_cycles=max(

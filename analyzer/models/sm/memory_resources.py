@@ -149,7 +149,7 @@ class LoadStorePath:
         self.copies_end = 0.0  # when the last of them is written
         self.copy_writes: list[tuple[float, float]] = []  # heap: time and cycles of what LDGSTS bring
         self.l2 = L2Share(parameters.l2_store_factor)
-        self.dram = DramShare(parameters.dram_load_cycles, parameters.l2_burst_cycles)
+        self.dram = DramShare(parameters.dram_load_cycles, parameters.dram_burst_cycles)
         self.queue_cycles, self.burst_cycles = parameters.load_store_queue_cycles, parameters.l2_burst_cycles
         self.store_queue_cycles = parameters.store_queue_cycles
         self.read_release_cycles = parameters.read_release_cycles
@@ -299,7 +299,7 @@ class LoadStorePath:
                 done += stream_wait
         queued = l2_free - begin - burst
         if step.dram_cycles:
-            dram_queued = self.dram.request(step, begin) - begin - burst
+            dram_queued = self.dram.request(step, begin) - begin - self.dram.burst_cycles
             if dram_queued > queued:
                 queued = dram_queued
             done = self.dram.add_latency(step, begin, done, stream_wait)

@@ -30,7 +30,8 @@ class SmParameters(Struct, frozen=True, kw_only=True):
     role_by_warp: tuple[int, ...]  # of each warp of a CTA: its program
     ctas_per_sm: int  # resident at once
     load_store_queue_cycles: float  # work that queues for the load/store path before warps stall
-    l2_burst_cycles: float  # work that the L2 and the DRAM take at once
+    l2_burst_cycles: float  # work that the L2 takes at once
+    dram_burst_cycles: float  # likewise the DRAM
     store_queue_cycles: float  # work of the L2 that stores may leave in its queue before they stall
     dram_load_cycles: float  # see `MemorySubsystem.dram_load_cycles`
     cta_start_interval_cycles: float  # between two CTAs that begin on the SM
