@@ -125,6 +125,9 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     local_store_l2_share: HardwareParameter | None = None
     # load/store path, per line that an LDGSTS reads; None: no more than its issue cycles
     copy_line_path_cycles: HardwareParameter | None = None
+    # between memory instructions, conversions and special functions that an SM hands to their units, of all
+    # sub-cores together; None: no limit
+    dispatch_cycles: HardwareParameter | None = None
     # part of the bank-conflict passes of LDSM that costs time; None: all
     matrix_conflict_share: HardwareParameter | None = None
     # rate at which warpgroup MMAs fetch operands from shared memory, per SM; None: no limit

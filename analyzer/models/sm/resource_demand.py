@@ -78,9 +78,15 @@ class StepKind(IntEnum):
     FENCE = 11  # waits for the way of the stores of its warp before it
     FULL_FENCE = 12  # the same, and for its own way to the L2
     WIDE_PRODUCT = 13  # see `wide_products`
+    DISPATCHED_RESULT = 14  # of the XU, which gets instructions by the same port as the load/store path
 
 
 OUTGOING_KINDS = (int(StepKind.STORE), int(StepKind.BULK_COPY_OUT))
+# Kinds that the SM hands to the load/store path or to the XU by one port.
+DISPATCHED_KINDS = (
+    *(int(StepKind.SHARED_MEMORY), int(StepKind.LOAD), *OUTGOING_KINDS, int(StepKind.BULK_COPY_IN)),
+    *(int(StepKind.FENCE), int(StepKind.FULL_FENCE), int(StepKind.DISPATCHED_RESULT)),
+)
 
 
 class ResourceDemand(Struct, frozen=True, eq=False):

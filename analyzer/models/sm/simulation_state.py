@@ -45,6 +45,7 @@ class SmParameters(Struct, frozen=True, kw_only=True):
     # that the load/store path has.
     pipe_slowdowns: Mapping[int, float] = {}
     min_path_share: float = 1.0
+    dispatch_cycles: float = 0.0  # of the port that hands instructions to the LSU and the XU; 0: no limit
     fetch: FetchParameters | None = None  # of code that the SM's own instruction cache cannot hold
 
 
