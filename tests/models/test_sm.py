@@ -862,3 +862,22 @@ def test_conversions_take_their_turns_with_loads(tmp_path: Path) -> None:
         simulate_launch(one, ALL_IN_L1, 1980.0).cycles / (4 * 16 * 8 * 32) for one in (situation, apart)
     )
     assert (before, cycles) == (pytest.approx(2.2, abs=0.2), pytest.approx(3.1, abs=0.1))
+
+
+def test_what_is_on_its_way_into_the_l1_is_looked_up_twice() -> None:
+    """A naive product: the warps of a CTA load the same lines, and wait for the fills of one of them."""
+    situation = make_model_input(report16(A100, "matmul_naive", (32, 128), (32, 8), "3=1024"))
+    memory = situation.arch.memory
+    each = replace(memory.line_fill_cycles, value=0.5)
+    twice = replace(situation, arch=replace(situation.arch, memory=replace(memory, second_look_cycles=each)))
+    assert situation.cache_rates is not None
+    assert situation.profile is not None
+    assert not simulate_launch(situation, ALL_IN_L1, 1410.0).resource_demand.tag_cycles.any()
+    found = simulate_launch(twice, ALL_IN_L1, 1410.0).resource_demand
+    loads = [access for access in situation.profile.accesses if not access.is_store and access.sectors]
+    assert {round((access.sectors or 0) / access.requests) for access in loads} == {1, 4}
+    for access in loads:
+        rates = situation.cache_rates.by_row.get(access.row)
+        waiting = 0.0 if rates is None else max(0.0, 1.0 - rates.l1_request_share - rates.l1_miss_rate)
+        lines = (access.sectors or 0) / access.requests / 4
+        assert found.tag_cycles[access.row] == pytest.approx(1.0 + 0.5 * lines * waiting)
