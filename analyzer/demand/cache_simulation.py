@@ -35,11 +35,12 @@ from analyzer.demand.sectored_cache import CacheGeometry, find_hits
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.traces.address_streams import AddressStream
 from analyzer.hardware.schema import Arch
-from analyzer.ir.arrays import Addresses, BoolArray, IntArray
+from analyzer.ir.arrays import Addresses, BoolArray, FloatArray, IntArray
 from analyzer.ir.opcode import GLOBAL_SPACES
 from analyzer.ir.scheduling import SchedClass
 
 _PAGE_BYTES = np.uint64(1 << 20)
+_DRAM_LEVEL = 2
 _MAX_PARTIAL_SECTOR_UTILIZATION = 0.5  # touched part of sectors, up to which others may touch the rest
 _WRITE_POLICIES = frozenset({L1Policy.WRITE_NO_ALLOCATE, L1Policy.WRITE_ALLOCATE})
 _READ_POLICIES = frozenset({L1Policy.READ_ALLOCATE, L1Policy.READ_NO_ALLOCATE})
@@ -125,6 +126,10 @@ class GridReuse(Struct, frozen=True):
     unique_sectors: float | None = None  # distinct sectors of all reads; None: not known
     # Sectors of all reads that come from DRAM, some more than once (`traffic.dram_windows`); None: not known.
     dram_sectors: float | None = None
+    n_warps: float = 0.0  # that have work; 0: not known
+    # Distinct bytes and sectors of a request of loads whose addresses do not hang on other loads, by row.
+    patterns: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    n_waves: float = 1.0  # of the CTAs that have
 
     def with_dram_refetches(self, times: float) -> "GridReuse":
         """Return the reuse for an L2 that loses sectors to other CTAs before they are read again.
@@ -142,6 +147,19 @@ class GridReuse(Struct, frozen=True):
         """
         share = self.distinct_share.get(row)
         return None if share is None else min(1.0, share * self._dram_refetch_factor / utilization)
+
+    def find_waited_share(self, row: int, utilization: float) -> float:
+        """Return the part of an instruction's misses for which all that wait for them wait for the DRAM.
+
+        CTAs that share data ask for them in step: one misses the L2, and the others of its wave wait for the
+        same fill. A table that each warp reads in whole is in the L2 when its first wave is over.
+        utilization: see `dram_share`.
+        """
+        requested, share = self.requested_sectors.get(row, 0.0), self.distinct_share.get(row)
+        if share is None or not self.n_warps:
+            return 1.0
+        is_table = share * requested / utilization <= requested / self.n_warps
+        return 1.0 / self.n_waves if is_table else 1.0
 
     def compute_dram_share_of_misses(
         self, missed: Mapping[int, float], utilizations: Mapping[int, float]
@@ -183,9 +201,16 @@ class GridReuse(Struct, frozen=True):
 
 
 def compute_grid_reuse(
-    profile: ExecutionProfile, l2: CacheGeometry, dram_sectors: float | None
+    profile: ExecutionProfile,
+    l2: CacheGeometry,
+    dram_sectors: float | None,
+    *,
+    n_warps: float = 0.0,
+    n_waves: float = 1.0,
 ) -> GridReuse | None:
-    """Compute the reuse of an executed profile; None if nothing is known. dram_sectors: see `GridReuse`.
+    """Compute the reuse of an executed profile; None if nothing is known.
+
+    dram_sectors, n_warps, n_waves: see `GridReuse`.
 
     If the distinct sectors of all reads are not known, only instructions whose own bytes fit into the L2
     count, such as reads of a table by all CTAs.
@@ -208,6 +233,13 @@ def compute_grid_reuse(
         requested_sectors={access.row: float(access.sectors or 0) for access in reads},
         unique_sectors=traffic.read_unique_sectors,
         dram_sectors=dram_sectors,
+        n_warps=n_warps,
+        patterns={
+            access.row: (float(access.unique_bytes), round((access.sectors or 0) / access.requests, 2))
+            for access in reads
+            if access.unique_bytes and access.requests and not access.is_indirect
+        },
+        n_waves=n_waves,
     )
 
 
@@ -242,18 +274,18 @@ def simulate_caches(
         )
     levels = np.where(in_l1, 0, np.where(in_l2, 1, 2)).astype(np.int64)
     fills = _mask_policies(stream, policies, _ALLOCATE_POLICIES)
+    rows = np.unique(stream.rows).astype(np.int64)
+    waits = compute_fill_waits(stream, levels, fills, hierarchy.fill_timing)
     table = _ServiceLevels.count(
-        stream, levels, compute_fill_waits(stream, levels, fills, hierarchy.fill_timing)
+        stream, levels, waits, *_compute_kept_dram_shares(stream, levels, rows, reuse)
     )
     utilizations = _compute_sector_utilizations(stream, table.rows)
     lines = _count_lines_per_request(stream, table.rows, hierarchy.l1)
     found: dict[int, HitRates] = {}
-    own_utilizations = _compute_sector_utilizations(stream, table.rows, by_row=True)
-    for row, utilization, own_utilization, n_lines in zip(
-        table.rows.tolist(), utilizations.tolist(), own_utilizations.tolist(), lines.tolist(), strict=True
+    for row, utilization, n_lines in zip(
+        table.rows.tolist(), utilizations.tolist(), lines.tolist(), strict=True
     ):
-        share = None if reuse is None else reuse.dram_share(row, own_utilization)
-        found[row] = table.compute_hit_rates(row, share, n_lines, utilization)
+        found[row] = table.compute_hit_rates(row, n_lines, utilization)
     for row, utilization in _compute_store_utilizations(stream, policies).items():
         found[row] = replace(found[row], store_sector_utilization=utilization)
     if reuse is not None:
@@ -262,12 +294,52 @@ def simulate_caches(
         for row, kept in reuse.compute_dram_share_of_misses(missed, touched).items():
             found[row] = found[row].with_scaled_dram_share(kept)
     reading = [found[row] for row in found if policies[row] not in _WRITE_POLICIES]
+    if not stream.is_complete and reuse is not None:
+        found |= _find_rates_of_alike(found, reuse)
     return KernelHitRates(
         by_row=found,
         loads=_combine_hit_rates(reading),
         total=_combine_hit_rates(found.values()),
         is_complete=stream.is_complete,
     )
+
+
+def _find_rates_of_alike(found: Mapping[int, HitRates], reuse: GridReuse) -> dict[int, HitRates]:
+    """Return the rates of loads that a recording was cut before, where recorded ones load the same.
+
+    Such are the copies of an unrolled loop: each asks for the same number of distinct bytes by requests of
+    the same size.
+    """
+    recorded: dict[tuple[float, float], list[HitRates]] = {}
+    for row, load in reuse.patterns.items():
+        if row in found:
+            recorded.setdefault(load, []).append(found[row])
+    return {
+        row: mean
+        for row, load in reuse.patterns.items()
+        if row not in found and (mean := _combine_hit_rates(recorded.get(load, ()))) is not None
+    }
+
+
+def _compute_kept_dram_shares(
+    stream: AddressStream, levels: IntArray, rows: IntArray, reuse: GridReuse | None
+) -> tuple[FloatArray, FloatArray]:
+    """Return the part of each instruction's DRAM sectors that other CTAs have not brought before.
+
+    The second array is the part of its misses for which other instructions wait until the DRAM serves them.
+    """
+    kept, waited = np.ones(len(rows)), np.ones(len(rows))
+    if reuse is None:
+        return kept, waited
+    which = np.searchsorted(rows, stream.rows)
+    own_shares = np.bincount(which, levels == _DRAM_LEVEL) / np.bincount(which)
+    utilizations = _compute_sector_utilizations(stream, rows, by_row=True)
+    for place, (row, own_share) in enumerate(zip(rows.tolist(), own_shares.tolist(), strict=True)):
+        share = reuse.dram_share(row, float(utilizations[place]))
+        if share is not None and own_share:
+            kept[place] = min(1.0, share / own_share)
+            waited[place] = reuse.find_waited_share(row, float(utilizations[place]))
+    return kept, waited
 
 
 def _mask_policies(
@@ -368,43 +440,54 @@ class _ServiceLevels(Struct, frozen=True, eq=False):
     rows: IntArray
     sectors: IntArray  # [row, 3]
     requests: NDArray[np.float64]  # [row, 3], by the level that they wait for
+    kept: NDArray[np.float64]  # [row]: part of its DRAM sectors that other CTAs have not brought before
 
     @classmethod
-    def count(cls, stream: AddressStream, levels: IntArray, waits: FillWaits) -> "_ServiceLevels":
-        """Count the entries of a stream; levels: of each entry, 0 to 2."""
+    def count(
+        cls,
+        stream: AddressStream,
+        levels: IntArray,
+        waits: FillWaits,
+        kept: FloatArray,
+        waited: FloatArray,
+    ) -> "_ServiceLevels":
+        """Count the entries of a stream; levels: of each entry, 0 to 2.
+
+        kept, waited: see `_compute_kept_dram_shares`. A request waits for the DRAM as often as its own misses
+        do, or those of another instruction whose fill it waits for.
+        """
         rows, which = np.unique(stream.rows, return_inverse=True)
         starts = np.flatnonzero(np.diff(stream.request_numbers, prepend=-1))
         late = waits.levels + waits.remaining_share - 1.0  # a request waits for its slowest sector
         slowest = np.maximum.reduceat(late, starts) if len(starts) else late
         level = np.ceil(slowest).astype(np.int64)
         left = np.where(level > 0, slowest - level + 1.0, 1.0)
-        return cls(
-            rows.astype(np.int64),
-            _count_by_level(which, levels, len(rows)),
-            _weigh_by_level(which[starts], level, left, len(rows)),
-        )
+        requests = _weigh_by_level(which[starts], level, left, len(rows))
+        sizes = np.diff(starts, append=len(stream))
+        fillers = np.searchsorted(rows, waits.filling_rows)
+        of_entry = np.where(fillers == which, kept[which], waited[fillers])
+        others = np.where(late == np.repeat(slowest, sizes), of_entry, 0.0)
+        kept_part = np.maximum.reduceat(others, starts) if len(starts) else others
+        brought = np.where(level == _DRAM_LEVEL, left * (1.0 - kept_part), 0.0)
+        brought = np.bincount(which[starts], brought, len(rows))
+        requests[:, _DRAM_LEVEL] -= brought
+        requests[:, _DRAM_LEVEL - 1] += brought
+        return cls(rows.astype(np.int64), _count_by_level(which, levels, len(rows)), requests, kept)
 
-    def compute_hit_rates(
-        self, row: int, dram_share: float | None, lines: float, utilization: float
-    ) -> HitRates:
-        """Return the hit rates of a row, with at most `dram_share` of its sectors from DRAM."""
+    def compute_hit_rates(self, row: int, lines: float, utilization: float) -> HitRates:
+        """Return the hit rates of a row."""
         place = int(np.searchsorted(self.rows, row))
         sectors, requests = self.sectors[place].tolist(), self.requests[place].tolist()
         n_sectors, n_requests = sum(sectors), round(sum(requests))
-        own_share = sectors[2] / n_sectors
-        kept = 1.0
-        if dram_share is not None and own_share:
-            kept = min(1.0, dram_share / own_share)
         beyond = sectors[1] + sectors[2]
-        waits_dram = requests[2] / n_requests * kept
         return HitRates(
             n_requests=n_requests,
             n_sectors=n_sectors,
             l1_hit_rate=sectors[0] / n_sectors,
-            l2_hit_rate=max(0.0, 1.0 - sectors[2] * kept / beyond) if beyond else 0.0,
+            l2_hit_rate=max(0.0, 1.0 - sectors[2] * float(self.kept[place]) / beyond) if beyond else 0.0,
             l1_request_share=requests[0] / n_requests,
-            l2_request_share=(requests[1] + requests[2] * (1.0 - kept)) / n_requests,
-            dram_request_share=waits_dram,
+            l2_request_share=requests[1] / n_requests,
+            dram_request_share=requests[2] / n_requests,
             lines_per_request=lines,
             sector_utilization=utilization,
         )

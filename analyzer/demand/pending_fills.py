@@ -32,9 +32,10 @@ class FillWaits(Struct, frozen=True, eq=False):
 
     levels: IntArray  # level whose fill each entry waits for
     remaining_share: FloatArray  # part of that fill that is left
+    filling_rows: IntArray  # instruction whose miss is filled; its own for an entry that waits for no other
 
     def __post_init__(self) -> None:
-        make_read_only(self.levels, self.remaining_share)
+        make_read_only(self.levels, self.remaining_share, self.filling_rows)
 
 
 def compute_fill_waits(
@@ -44,9 +45,9 @@ def compute_fill_waits(
 
     levels: level that serves each entry, 0 for the L1; fills: the entry allocates its misses in the L1.
     """
-    remaining_shares = np.ones(len(levels))
+    remaining_shares, filling_rows = np.ones(len(levels)), stream.rows.astype(np.int64)
     if timing is None or not len(levels):
-        return FillWaits(levels, remaining_shares)
+        return FillWaits(levels, remaining_shares, filling_rows)
     order = np.argsort(stream.sectors, kind="stable")
     sectors, found = stream.sectors[order], levels[order]
     allocates = fills[order] & (found > L1_LEVEL)
@@ -65,7 +66,8 @@ def compute_fill_waits(
     waited_levels = levels.copy()
     waited_levels[hits] = np.where(remaining > 0.0, levels[misses], L1_LEVEL)
     remaining_shares[hits] = np.where(remaining > 0.0, remaining, 1.0)
-    return FillWaits(waited_levels, remaining_shares)
+    filling_rows[hits] = np.where(remaining > 0.0, stream.rows[misses], stream.rows[hits])
+    return FillWaits(waited_levels, remaining_shares, filling_rows)
 
 
 def _find_last_waits(stream: AddressStream, waits: BoolArray) -> IntArray:

@@ -130,6 +130,11 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ldgsts_read_release_cycles: HardwareParameter | None = None
     # load/store path, per line that an LDGSTS reads; None: no more than its issue cycles
     copy_line_path_cycles: HardwareParameter | None = None
+    # L1 tags, per 128 bytes of a load that hits what is still on its way into the L1; None: as any hit
+    second_look_cycles: HardwareParameter | None = None
+    # between memory instructions, conversions and special functions that an SM hands to their units, of all
+    # sub-cores together; None: no limit
+    dispatch_cycles: HardwareParameter | None = None
     # part of the bank-conflict passes of LDSM that costs time; None: all
     matrix_conflict_share: HardwareParameter | None = None
     # rate at which warpgroup MMAs fetch operands from shared memory, per SM; None: no limit

@@ -110,9 +110,23 @@ class CacheExperiment(Struct, eq=False):
             )
         key = (hierarchy, found.read_sectors)
         if key not in self._rates_by_hierarchy:
-            reuse = compute_grid_reuse(self.profile, hierarchy.l2, found.read_sectors)
+            n_working = n_ctas * (1.0 - self._find_idle_cta_share(stream.warps_per_cta))
+            reuse = compute_grid_reuse(
+                self.profile,
+                hierarchy.l2,
+                found.read_sectors,
+                n_warps=n_working * stream.warps_per_cta,
+                n_waves=max(1.0, n_working / (n_sms * slots)),
+            )
             self._rates_by_hierarchy[key] = simulate_caches(stream, self._l1_policies, hierarchy, reuse)
         return self._rates_by_hierarchy[key]
+
+    def _find_idle_cta_share(self, warps_per_cta: int) -> float:
+        """Return the share of the grid's CTAs that find no work."""
+        from analyzer.execution.profile.idle_warps import split_by_work
+
+        cfg = self.prepared.compiled.cfg
+        return split_by_work(cfg, self.profile.warp_classes, warps_per_cta).idle_cta_share
 
     def count_dram_traffic(self, gpu: Gpu, arch: Arch, occupancy: Occupancy) -> "DramTraffic":
         """Count the sectors that the grid reads from DRAM and writes to it."""

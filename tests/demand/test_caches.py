@@ -224,6 +224,33 @@ def test_other_sms_bring_in_what_the_grid_shares() -> None:
     assert never == own
 
 
+def test_who_waits_for_the_fill_of_another_waits_as_long_as_that_does() -> None:
+    """A table of two words that each of 40 warps reads in whole, a word by each of two loads: four waves."""
+    figures = CacheHierarchy(
+        shape(4, 4),
+        BIG,
+        fill_timing=CacheFillTiming(l2_fill_cycles=200, warp_turn_cycles=0, request_issue_cycles=0),
+    )
+    read, policies = stream([0, 0], [0, 1], turns=[0, 1]), (L1Policy.READ_ALLOCATE,) * 2
+    table = GridReuse({0: 1 / 40}, {0: 40.0, 1: 40.0}, n_warps=40.0, n_waves=4.0)
+    found = simulate_caches(read, policies, figures, table).by_row[1]
+    assert (found.l1_hit_rate, found.l2_request_share, found.dram_request_share) == (1.0, 0.75, 0.25)
+    tile = replace(table, distinct_share={0: 1 / 10})  # of four words, one for each ten warps
+    assert simulate_caches(read, policies, figures, tile).by_row[1].dram_request_share == 1.0
+
+
+def test_a_load_that_was_not_recorded_does_as_those_that_load_the_same() -> None:
+    read = replace(stream([0, 0, 4, 4], [0, 0, 1, 1]), stop_reason="more than 4 sectors")
+    policies, caches = (L1Policy.READ_ALLOCATE,) * 4, CacheHierarchy(shape(4, 4), BIG)
+    same, other = (64.0, 1.0), (128.0, 1.0)
+    reuse = GridReuse({}, patterns={0: same, 1: same, 2: same, 3: other})
+    found = simulate_caches(read, policies, caches, reuse).by_row
+    assert found[2].l1_hit_rate == found[0].l1_hit_rate == 1 / 2
+    assert 3 not in found
+    whole = replace(read, stop_reason="")
+    assert 2 not in simulate_caches(whole, policies, caches, reuse).by_row
+
+
 def test_what_an_l2_full_of_others_loses_comes_again() -> None:
     """Of 64 sectors that are read twice, none is found again where others fill the L2."""
     sectors = [*range(64), *range(64)]

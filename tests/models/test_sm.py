@@ -1,11 +1,12 @@
 """The simulated SM: what a launch costs where one resource decides, in closed form."""
 
 import math
+from pathlib import Path
 
 import pytest
 from kernel_launches import KernelLaunch, make_model_input, predict_with_model
 from msgspec.structs import replace
-from paths import TRACES
+from paths import TRACES, format_dump
 
 import analyzer
 from analyzer.demand.opcode_costs import PIPE_INDEX
@@ -13,7 +14,7 @@ from analyzer.execution.profile.mbarrier_pipelines import PipelineRamp
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.ir.scheduling import Pipe
 from analyzer.models.interface import ModelInput, Prediction, Stall
-from analyzer.models.miss_rates import ALL_IN_DRAM, MissRates, compute_memory_latency_cycles
+from analyzer.models.miss_rates import ALL_IN_DRAM, ALL_IN_L1, MissRates, compute_memory_latency_cycles
 from analyzer.models.model_result import find_clock_mhz
 from analyzer.models.sm.extrapolation import ALL_ITERATIONS, estimate_sm_cycles
 from analyzer.models.sm.iteration_plan import plan_sequences, plan_truncated_sequences
@@ -859,3 +860,40 @@ def test_ends_of_ctas_are_counted_one_by_one() -> None:
     apart = replace(figures, cta_end_interval_cycles=150.0)
     assert simulate_ctas((work,), figures, 8).cycles == pytest.approx(1000 + 7 * 20, rel=0.01)
     assert simulate_ctas((work,), apart, 8).cycles == pytest.approx(1000 + 7 * 150, rel=0.01)
+
+
+def test_conversions_take_their_turns_with_loads(tmp_path: Path) -> None:
+    """Two LDG to a F2I: on an H200 three cycles of the SM, where each unit alone would need two."""
+    body = []
+    for n in range(0, 96, 3):
+        body += [f"LDG.E R{8 + n}, desc[UR4][R2.64]", f"LDG.E.U8 R{9 + n}, desc[UR4][R2.64+0x4]"]
+        body += [f"F2I.U32.TRUNC.NTZ R{10 + n}, R4"]
+    path = tmp_path / "loads.sass"
+    path.write_text(format_dump("sm_90", *body * 8, "EXIT"))
+    situation = make_model_input(KernelLaunch(path, "kernel", "h200", (4 * 132,), (512,)))
+    memory = situation.arch.memory
+    assert memory.dispatch_cycles is not None
+    apart = replace(situation, arch=replace(situation.arch, memory=replace(memory, dispatch_cycles=None)))
+    cycles, before = (
+        simulate_launch(one, ALL_IN_L1, 1980.0).cycles / (4 * 16 * 8 * 32) for one in (situation, apart)
+    )
+    assert (before, cycles) == (pytest.approx(2.2, abs=0.2), pytest.approx(3.1, abs=0.1))
+
+
+def test_what_is_on_its_way_into_the_l1_is_looked_up_twice() -> None:
+    """A naive product: the warps of a CTA load the same lines, and wait for the fills of one of them."""
+    situation = make_model_input(report16(A100, "matmul_naive", (32, 128), (32, 8), "3=1024"))
+    memory = situation.arch.memory
+    each = replace(memory.line_fill_cycles, value=0.5)
+    twice = replace(situation, arch=replace(situation.arch, memory=replace(memory, second_look_cycles=each)))
+    assert situation.cache_rates is not None
+    assert situation.profile is not None
+    assert not simulate_launch(situation, ALL_IN_L1, 1410.0).resource_demand.tag_cycles.any()
+    found = simulate_launch(twice, ALL_IN_L1, 1410.0).resource_demand
+    loads = [access for access in situation.profile.accesses if not access.is_store and access.sectors]
+    assert {round((access.sectors or 0) / access.requests) for access in loads} == {1, 4}
+    for access in loads:
+        rates = situation.cache_rates.by_row.get(access.row)
+        waiting = 0.0 if rates is None else max(0.0, 1.0 - rates.l1_request_share - rates.l1_miss_rate)
+        lines = (access.sectors or 0) / access.requests / 4
+        assert found.tag_cycles[access.row] == pytest.approx(1.0 + 0.5 * lines * waiting)

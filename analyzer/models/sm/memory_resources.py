@@ -12,7 +12,12 @@ nothing, but stores that are too far ahead of the L2 hold up the path.
 
 LDGSTS that fill whole rows of 128 bytes of shared memory, as swizzled tiles do, take one turn on the path.
 Their lines go through the tags beside it; what they bring is written beside reads. Example: 512 bytes in rows
-of 64 are eight lines, six cycles of the tags; LDSM go on meanwhile.
+of 64 are eight lines, eight cycles of the tags; LDSM go on meanwhile.
+
+Instructions of all sub-cores are handed to the path one in `dispatch_cycles`, in turn with those of the XU
+(conversions, special functions), which has units in each sub-core but gets its work by the same port. On
+Hopper that is one in a cycle: two LDG that hit the L1 and one F2I take three cycles of an SM, though the path
+could take the LDG in two and the XU the F2I beside them in two.
 
 Others, as to padded rows, go through the path twice: for their lines, in the order in which they are issued,
 and when their data are there, to write these through the banks of shared memory. What goes through the banks
@@ -122,6 +127,8 @@ class LoadStorePath:
         "burst_cycles",
         "copies_end",
         "copy_writes",
+        "dispatch_cycles",
+        "dispatch_free",
         "dram",
         "free",
         "heap",
@@ -146,6 +153,7 @@ class LoadStorePath:
         self.heap, self.mbarriers, self.operand_reads = heap, mbarriers, operand_reads
         self.free = self.tags_free = self.banks_free = self.atomics_free = 0.0
         self.ldgsts_reads_free = 0.0  # when the addresses of all LDGSTS so far are read
+        self.dispatch_cycles, self.dispatch_free = parameters.dispatch_cycles, 0.0
         self.copies_end = 0.0  # when the last of them is written
         self.copy_writes: list[tuple[float, float]] = []  # heap: time and cycles of what LDGSTS bring
         self.l2 = L2Share(parameters.l2_store_factor)
@@ -170,6 +178,14 @@ class LoadStorePath:
         warp.phase = _HAS_ISSUED
         self.is_admitting = True
         return warp
+
+    def dispatch(self, step: SimulatedStep, at: float) -> float:
+        """Return when an instruction has its turn at the port that hands it to its unit."""
+        if not self.dispatch_cycles:
+            return at
+        begin = self.dispatch_free if self.dispatch_free > at else at
+        self.dispatch_free = begin + self.dispatch_cycles * step.share
+        return begin
 
     def pass_barrier(self, step: SimulatedStep, at: float) -> None:
         """Let a barrier through, which takes its turn on the path and waits for no room."""
@@ -221,6 +237,7 @@ class LoadStorePath:
 
         What goes through the banks waits for what LDGSTS have brought until then; an LDGSTS does not.
         """
+        at = self.dispatch(step, at)
         begin = self.free if self.free > at else at
         if step.is_ldgsts:
             self.free = self.operand_reads.find_end(begin, step.load_store_cycles)

@@ -79,9 +79,15 @@ class StepKind(IntEnum):
     FENCE = 11  # waits for the way of the stores of its warp before it
     FULL_FENCE = 12  # the same, and for its own way to the L2
     WIDE_PRODUCT = 13  # see `wide_products`
+    DISPATCHED_RESULT = 14  # of the XU, which gets instructions by the same port as the load/store path
 
 
 OUTGOING_KINDS = (int(StepKind.STORE), int(StepKind.BULK_COPY_OUT))
+# Kinds that the SM hands to the load/store path or to the XU by one port.
+DISPATCHED_KINDS = (
+    *(int(StepKind.SHARED_MEMORY), int(StepKind.LOAD), *OUTGOING_KINDS, int(StepKind.BULK_COPY_IN)),
+    *(int(StepKind.FENCE), int(StepKind.FULL_FENCE), int(StepKind.DISPATCHED_RESULT)),
+)
 
 
 class ResourceDemand(Struct, frozen=True, eq=False):
@@ -122,7 +128,7 @@ def measure_resource_demand(
     load_store = np.where(on_path, costs.issue_cycles[ids] / subcores, 0.0)
     acts = _classify_rows(model_input)
     by_lines = _compute_line_cycles(model_input)
-    tags = np.where(by_lines > 0, load_store + by_lines, 0.0)
+    tags = _compute_tag_cycles(model_input, load_store, by_lines)
     is_store = acts == StepKind.STORE
     held = by_lines * np.where(is_store, arch.memory.store_line_cycles.value, 1.0)
     ldgsts = _measure_ldgsts(model_input)
@@ -423,6 +429,24 @@ def _compute_l1_fill_cycles(model_input: ModelInput, l2_share: FloatArray) -> Fl
     loads = form_table.make_opcode_mask(_is_global_load)
     rows = model_input.access_bytes.global_bytes / WAVEFRONT_BYTES
     return np.where(loads[ids], rows * l2_share * model_input.arch.memory.line_fill_cycles.value, 0.0)
+
+
+def _compute_tag_cycles(model_input: ModelInput, base: FloatArray, by_lines: FloatArray) -> FloatArray:
+    """Compute the cycles of the L1's tags, [n]; 0 for what they never hold up.
+
+    A load that hits what is still on its way into the L1 is looked up again when that has come. Example:
+    naive products of 32x32 threads take 1.3 cycles of an H200's SM for each LDG, one word for all lanes or
+    128 bytes that 32 warps share; those of 16x16 threads 1.5, which are their passes through the banks.
+    """
+    each = model_input.arch.memory.second_look_cycles
+    again = np.zeros(len(base))
+    if each is not None and model_input.cache_rates is not None:
+        for row, rates in model_input.cache_rates.by_row.items():
+            again[row] = max(0.0, 1.0 - rates.l1_request_share - rates.l1_miss_rate) * each.value
+    loads = model_input.kernel.form_table.make_opcode_mask(_is_global_load)[model_input.kernel.opcode_ids]
+    again *= np.where(loads, model_input.access_bytes.global_bytes / WAVEFRONT_BYTES, 0.0)
+    takes_tags = (by_lines > 0) | (loads if again.any() else False)
+    return np.where(takes_tags, base + by_lines + again, 0.0)
 
 
 def _is_global_load(opcode: Opcode) -> bool:

@@ -48,6 +48,7 @@ class SmParameters(Struct, frozen=True, kw_only=True):
     pipe_slowdowns: Mapping[int, float] = {}
     min_path_share: float = 1.0
     max_queued_products: int = 0  # of a sub-core, see `WarpgroupContention`; 0 where nothing limits them
+    dispatch_cycles: float = 0.0  # of the port that hands instructions to the LSU and the XU; 0: no limit
     fetch: FetchParameters | None = None  # of code that the SM's own instruction cache cannot hold
 
 

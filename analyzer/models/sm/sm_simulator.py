@@ -115,6 +115,7 @@ class _SmSimulator:
         """Return the handler of each kind of step."""
         handlers: dict[StepKind, StepHandler] = {
             StepKind.RESULT: self.subcores.serve_result,
+            StepKind.DISPATCHED_RESULT: self.serve_dispatched_result,
             StepKind.WIDE_PRODUCT: self.subcores.serve_wide_product,
             StepKind.CTA_BARRIER: self.barriers.arrive,
             StepKind.MBARRIER_WAIT: self.mbarriers.serve_wait,
@@ -126,6 +127,12 @@ class _SmSimulator:
         if any(kind in FENCE_KINDS for program in self.warp_programs for kind in program.kind):
             handlers[StepKind.STORE] = self.path.serve_store
         return [None if kind is StepKind.NONE else handlers.get(kind, self.path.request) for kind in StepKind]
+
+    def serve_dispatched_result(
+        self, warp: SimulatedWarp, step: SimulatedStep, at: float, time: float
+    ) -> float:
+        """Start an instruction of the XU after its turn at the port that memory instructions take."""
+        return self.subcores.serve_result(warp, step, self.path.dispatch(step, at), time)
 
     def run(self) -> SimulationResult:
         """Run all CTAs to their end."""

@@ -36,7 +36,8 @@ SHORT_LOOP_MAX_ITERATIONS = 32
 _INSTRUCTION_BYTES = 16
 _FRONTEND_PIPE_INDEX = PIPE_INDEX[Pipe.FRONTEND]
 # Pipes with few lanes: what comes before such an instruction does not wait for them.
-_SLOW_PIPES = frozenset({PIPE_INDEX[Pipe.XU], PIPE_INDEX[Pipe.FP64]})
+_XU_PIPE_INDEX = PIPE_INDEX[Pipe.XU]
+_SLOW_PIPES = frozenset({_XU_PIPE_INDEX, PIPE_INDEX[Pipe.FP64]})
 
 
 WHOLE_CTA_KEY = -1
@@ -286,7 +287,9 @@ class _StepBuilder:
         if row in self._resource_demand.wide_hazards.products:
             return StepKind.WIDE_PRODUCT
         guarded = timing.write_barrier[row] != NO_BARRIER or timing.read_barrier[row] != NO_BARRIER
-        return StepKind.RESULT if guarded else StepKind.NONE
+        if not guarded:
+            return StepKind.NONE
+        return StepKind.DISPATCHED_RESULT if timing.pipe[row] == _XU_PIPE_INDEX else StepKind.RESULT
 
     def _append_step(self, first: int, last: int, kind: StepKind) -> None:
         """Append rows [first, last] as one step."""
