@@ -8,6 +8,7 @@
 
 import hashlib
 import math
+import struct
 from pathlib import Path
 
 from kernels.compiling import CompileUnit, find_dump_path
@@ -17,6 +18,7 @@ from groundtruth.records import CODE, H200, MeasuredLaunch, Record, read_lines
 
 _ARCH = "sm_90"
 _DEFAULT_CORPUS = Path("/tmp/corpus45")
+_SECTIONS_AT, _SECTION_COUNT_AT = 0x28, 0x3A  # in the header of a 64-bit ELF file
 _MAX_FLOAT = 3.4028234663852886e38
 
 
@@ -45,7 +47,7 @@ def read_packages(corpus: Path = _DEFAULT_CORPUS) -> tuple[MeasuredLaunch, ...]:
     found = [
         _make_launch(record, "packages", _copy_bare(corpus / record["cubin"]))
         for record in read_lines("packages", H200)
-        if record["status"] == "ok" and _is_code(corpus / record["cubin"], record["cubin_sha1"])
+        if record["status"] == "ok" and _is_code(corpus / record["cubin"], record["text_sha1"])
     ]
     if not found:
         raise TableError(f"{corpus} has none of the measured kernels: bench/triton_corpus.py makes it")
@@ -66,7 +68,20 @@ def _copy_bare(cubin: Path) -> Path:
 
 
 def _is_code(path: Path, sha1: str) -> bool:
-    return path.exists() and hashlib.sha1(path.read_bytes(), usedforsecurity=False).hexdigest() == sha1
+    """Return whether a cubin has the measured instructions; its line table holds the age of a source file."""
+    return path.exists() and digest_instructions(path.read_bytes()) == sha1
+
+
+def digest_instructions(cubin: bytes) -> str:
+    """Return the SHA-1 of the sections of a 64-bit cubin that hold code, in their order."""
+    (offset,) = struct.unpack_from("<Q", cubin, _SECTIONS_AT)
+    size, count, names = struct.unpack_from("<HHH", cubin, _SECTION_COUNT_AT)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", cubin, offset + index * size) for index in range(count)]
+    digest = hashlib.sha1(usedforsecurity=False)
+    for name, _, _, _, start, length, *_ in sections:
+        if cubin.startswith(b".text.", sections[names][4] + name):
+            digest.update(cubin[start : start + length])
+    return digest.hexdigest()
 
 
 def _make_launch(record: Record, family: str, code: Path) -> MeasuredLaunch:
