@@ -144,6 +144,11 @@ class InstructionCaches(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     miss_line_cycles: HardwareParameter  # likewise, of lines that come from the L2
     miss_bytes: HardwareParameter  # of code that one request to the L2 brings
     miss_cycles: HardwareParameter  # from that request until the code is here
+    dram_miss_cycles: HardwareParameter  # the same where the L2 does not hold it
+    # Parts of the L2's size: data that pass between two requests for a line until which it stays, and from
+    # which on it is gone.
+    l2_kept_share: HardwareParameter
+    l2_lost_share: HardwareParameter
 
 
 class SharedMemoryCarveouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

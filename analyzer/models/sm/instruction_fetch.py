@@ -12,17 +12,24 @@ for one fetch, those far apart compete.
 Example: code of 200 KB in pieces of 8 lines that take 350 cycles. One warp, or several in step, wait for 44
 cycles a line, whatever their instructions take. Two that lie apart wait as long, side by side.
 
+All SMs go through straight code together: an H100 asks its L2 for each line of an unrolled convolution once
+for each of its eight GPCs and wave of CTAs (.96 to .99 times, traces/h100/code_requests.csv). So between two
+requests for a line lies what all resident CTAs access, their spilled registers above all. Where that is more
+than the L2 keeps, code comes from the DRAM, and takes three times as long.
+
 Measured on an H100 and an H200: loops and straight code of FFMA by 1 to 16 warps, together and apart, on 1 to
-132 SMs (traces/h100/code_fetch.jsonl.xz, traces/h200/fetch.jsonl.xz).
+132 SMs (traces/h100/code_fetch.jsonl.xz, traces/h200/fetch.jsonl.xz; from the DRAM icache in micro.json.xz).
 """
 
 from collections.abc import Iterable
 
 from msgspec import Struct
 
+from analyzer.hardware.schema import InstructionCaches
 from analyzer.ir.arrays import BoolArray
 from analyzer.ir.module import INSTRUCTION_BYTES
 from analyzer.models.interface import ModelInput
+from analyzer.models.sm.spill_reuse import count_resident_bytes
 
 _LINE_BYTES = 128
 _ROWS_PER_LINE = _LINE_BYTES // INSTRUCTION_BYTES
@@ -51,6 +58,7 @@ def find_fetch_parameters(model_input: ModelInput) -> FetchParameters | None:
     if len(list_lines(model_input.execution_counts > 0)) <= sm_lines:
         return None
     busy_share = min(1.0, model_input.grid_ctas / model_input.gpu.sm_count)
+    l2_cycles, dram_cycles = caches.miss_cycles.value, caches.dram_miss_cycles.value
     return FetchParameters(
         sm_lines=sm_lines,
         shared_lines=int(model_input.arch.memory.instruction_cache_bytes.value / _LINE_BYTES),
@@ -58,8 +66,17 @@ def find_fetch_parameters(model_input: ModelInput) -> FetchParameters | None:
         stream_cycles=caches.stream_cycles.value,
         miss_lines=max(1, int(caches.miss_bytes.value / _LINE_BYTES)),
         miss_line_cycles=caches.miss_line_cycles.value * busy_share,
-        miss_cycles=caches.miss_cycles.value,
+        miss_cycles=l2_cycles + (dram_cycles - l2_cycles) * _compute_dram_share(model_input, caches),
     )
+
+
+def _compute_dram_share(model_input: ModelInput, caches: InstructionCaches) -> float:
+    """Return the share of code beyond the shared cache that the L2 has lost when it is asked for again."""
+    counts = model_input.execution_counts
+    passes = max(1.0, float(counts[counts > 0].mean()))
+    passed = count_resident_bytes(model_input, passes) / model_input.gpu.file.l2.size_bytes.value
+    kept, lost = caches.l2_kept_share.value, caches.l2_lost_share.value
+    return min(1.0, max(0.0, (passed - kept) / (lost - kept)))
 
 
 def list_lines(executes: BoolArray) -> set[int]:

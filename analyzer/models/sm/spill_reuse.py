@@ -71,6 +71,19 @@ def measure_spill_reuse(model_input: ModelInput) -> SpillAccesses:
     return SpillAccesses(rows, l2_share, dram_share, of_l2 * l2_share + of_dram * dram_share)
 
 
+def count_resident_bytes(model_input: ModelInput, passes: float) -> float:
+    """Count the bytes that the CTAs resident on all SMs access while they go through their code once.
+
+    passes: of a CTA through its code.
+    """
+    rows = _mask_local_rows(model_input)
+    slots = {touch.slot for touch in _iterate_frame_accesses(model_input, rows)}
+    frame = len(slots) * _WORD_BYTES * model_input.block_threads
+    sms = min(model_input.gpu.sm_count, model_input.grid_ctas)
+    moved = _count_global_bytes_per_cta(model_input) / passes
+    return (frame + moved) * model_input.occupancy.ctas_per_sm * sms
+
+
 def _compute_cache_capacities(
     model_input: ModelInput, n_slots: int, again: float
 ) -> "tuple[_CacheCapacity, _CacheCapacity]":
