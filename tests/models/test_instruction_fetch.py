@@ -11,7 +11,8 @@ from analyzer.models.sm.instruction_fetch import FetchParameters, InstructionCac
 
 PARAMETERS = FetchParameters(
     sm_lines=16,
-    shared_lines=64,
+    shared_sets=4,
+    shared_ways=2,
     line_cycles=12.0,
     stream_cycles=20.0,
     miss_lines=8,
