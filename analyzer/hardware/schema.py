@@ -142,8 +142,8 @@ class InstructionCaches(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     # between two lines that warps of an SM at places of their own get, while all SMs fetch
     line_cycles: HardwareParameter
     miss_line_cycles: HardwareParameter  # likewise, of lines that come from the L2
-    miss_bytes: HardwareParameter  # of code that one request to the L2 brings, and an entry of the cache beyond
-    shared_ways: HardwareParameter  # entries of a set of that
+    miss_bytes: HardwareParameter  # of code that one request to the L2 brings
+    shared_ways: HardwareParameter  # of the cache beyond the SM's, whose entries have as many bytes
     miss_cycles: HardwareParameter  # from that request until the code is here
     dram_miss_cycles: HardwareParameter  # the same where the L2 does not hold it
     # Parts of the L2's size: data that pass between two requests for a line until which it stays, and from
