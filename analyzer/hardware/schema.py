@@ -146,10 +146,6 @@ class InstructionCaches(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     shared_ways: HardwareParameter  # of the cache beyond the SM's, whose entries have as many bytes
     miss_cycles: HardwareParameter  # from that request until the code is here
     dram_miss_cycles: HardwareParameter  # the same where the L2 does not hold it
-    # Parts of the L2's size: data that pass between two requests for a line until which it stays, and from
-    # which on it is gone.
-    l2_kept_share: HardwareParameter
-    l2_lost_share: HardwareParameter
 
 
 class SharedMemoryCarveouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -25,10 +25,10 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from analyzer.hardware.schema import InstructionCaches
 from analyzer.ir.arrays import BoolArray
 from analyzer.ir.module import INSTRUCTION_BYTES
 from analyzer.models.interface import ModelInput
+from analyzer.models.miss_rates import compute_l2_lost_share
 from analyzer.models.sm.spill_reuse import count_resident_bytes
 
 _LINE_BYTES = 128
@@ -69,17 +69,16 @@ def find_fetch_parameters(model_input: ModelInput) -> FetchParameters | None:
         stream_cycles=caches.stream_cycles.value,
         miss_lines=max(1, int(caches.miss_bytes.value / _LINE_BYTES)),
         miss_line_cycles=caches.miss_line_cycles.value * busy_share,
-        miss_cycles=l2_cycles + (dram_cycles - l2_cycles) * _compute_dram_share(model_input, caches),
+        miss_cycles=l2_cycles + (dram_cycles - l2_cycles) * _compute_dram_share(model_input),
     )
 
 
-def _compute_dram_share(model_input: ModelInput, caches: InstructionCaches) -> float:
+def _compute_dram_share(model_input: ModelInput) -> float:
     """Return the share of code beyond the shared cache that the L2 has lost when it is asked for again."""
     counts = model_input.execution_counts
     passes = max(1.0, float(counts[counts > 0].mean()))
-    passed = count_resident_bytes(model_input, passes) / model_input.gpu.file.l2.size_bytes.value
-    kept, lost = caches.l2_kept_share.value, caches.l2_lost_share.value
-    return min(1.0, max(0.0, (passed - kept) / (lost - kept)))
+    passed_bytes = count_resident_bytes(model_input, passes)
+    return compute_l2_lost_share(model_input, passed_bytes)
 
 
 def list_lines(executes: BoolArray) -> set[int]:
