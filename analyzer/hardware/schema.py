@@ -123,6 +123,9 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ldgsts_per_warp: HardwareParameter | None = None  # LDGSTS in flight; None: no limit
     # part of what is stored to local memory that goes on to the L2; None: what the L1 cannot keep
     local_store_l2_share: HardwareParameter | None = None
+    # the L2's `spill_lost_from` and `spill_lost_by`; None: the same as the L1's
+    spill_l2_lost_from: HardwareParameter | None = None
+    spill_l2_lost_by: HardwareParameter | None = None
     # load/store path, per line that an LDGSTS reads; None: no more than its issue cycles
     copy_line_path_cycles: HardwareParameter | None = None
     # part of the bank-conflict passes of LDSM that costs time; None: all
