@@ -126,7 +126,10 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ldgsts_per_warp: HardwareParameter | None = None  # LDGSTS in flight; None: no limit
     # part of what is stored to local memory that goes on to the L2; None: what the L1 cannot keep
     local_store_l2_share: HardwareParameter | None = None
-    # likewise, of an LDGSTS once its lines are taken in; None: the same
+    # the L2's `spill_lost_from` and `spill_lost_by`; None: the same as the L1's
+    spill_l2_lost_from: HardwareParameter | None = None
+    spill_l2_lost_by: HardwareParameter | None = None
+    # as `read_release_cycles`, of an LDGSTS once its lines are taken in; None: the same
     ldgsts_read_release_cycles: HardwareParameter | None = None
     # load/store path, per line that an LDGSTS reads; None: no more than its issue cycles
     copy_line_path_cycles: HardwareParameter | None = None
@@ -153,7 +156,9 @@ class InstructionCaches(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     line_cycles: HardwareParameter
     miss_line_cycles: HardwareParameter  # likewise, of lines that come from the L2
     miss_bytes: HardwareParameter  # of code that one request to the L2 brings
+    shared_ways: HardwareParameter  # of the cache beyond the SM's, whose entries have as many bytes
     miss_cycles: HardwareParameter  # from that request until the code is here
+    dram_miss_cycles: HardwareParameter  # the same where the L2 does not hold it
 
 
 class SharedMemoryCarveouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -187,6 +187,14 @@ def find_l2_retained_share(model_input: ModelInput) -> float:
     return (model_input.gpu.file.l2.kept_share or model_input.arch.memory.l2_kept_share).value
 
 
+def compute_l2_lost_share(model_input: ModelInput, touched_bytes: float) -> float:
+    """Return the share of data that the L2 has lost when so many bytes have been accessed since."""
+    l2, kept = model_input.gpu.file.l2, find_l2_retained_share(model_input)
+    used = touched_bytes / l2.size_bytes.value
+    lost = l2.lost_share.value if l2.lost_share is not None else kept
+    return float(used > kept) if lost <= kept else min(1.0, max(0.0, (used - kept) / (lost - kept)))
+
+
 def _count_loaded_bytes(model_input: ModelInput, profile: ExecutionProfile, access: MemoryAccess) -> float:
     """Count the bytes that the grid loads by one instruction; by its demand if sectors are unknown."""
     if access.sectors is not None:

@@ -7,11 +7,17 @@ from kernel_launches import KernelLaunch, make_model_input
 from paths import format_dump
 
 from analyzer.models.predictors.sm import predict
-from analyzer.models.sm.instruction_fetch import FetchParameters, InstructionCache, find_entered_lines
+from analyzer.models.sm.instruction_fetch import (
+    FetchParameters,
+    InstructionCache,
+    find_entered_lines,
+    find_fetch_parameters,
+)
 
 PARAMETERS = FetchParameters(
     sm_lines=16,
-    shared_lines=64,
+    shared_sets=4,
+    shared_ways=2,
     line_cycles=12.0,
     stream_cycles=20.0,
     miss_lines=8,
@@ -71,6 +77,19 @@ def test_what_the_shared_cache_lacks_comes_in_pieces() -> None:
     assert cache.fetch((1008,), begin) == begin + PARAMETERS.miss_cycles
 
 
+def test_code_a_little_too_long_for_the_shared_cache_loses_one_set_of_it() -> None:
+    cache = InstructionCache(PARAMETERS)
+    n_pieces = PARAMETERS.shared_sets * PARAMETERS.shared_ways + 1
+    lines = range(n_pieces * PARAMETERS.miss_lines)
+    begin = walk(cache, lines, walk(cache, lines, 0.0))
+
+    def wait_for(piece: int) -> float:
+        return cache.fetch((piece * PARAMETERS.miss_lines,), begin + 10_000.0 * piece) - 10_000.0 * piece
+
+    lost = [piece for piece in range(n_pieces) if wait_for(piece) >= begin + PARAMETERS.miss_cycles]
+    assert lost == list(range(0, n_pieces, PARAMETERS.shared_sets))
+
+
 @pytest.mark.parametrize(("rows", "previous", "expected"), [
     ((0, 3), -1, (0,)),
     ((4, 7), 3, ()),  # the line of the row before
@@ -94,3 +113,23 @@ def test_long_code_takes_longer_than_the_same_work_in_short_code(tmp_path: Path)
         return predict(make_model_input(launched)).prediction.cycles
 
     assert time_of(10_000) > 2.0 * 5 * time_of(2_000)
+
+
+@pytest.mark.parametrize(("gpu", "frame_words", "low", "high"), [
+    ("h100-sxm", 0, 350.0, 350.0),
+    ("h100-sxm", 300, 600.0, 850.0),  # 41 MB of the L2's 52
+    ("h200-sxm", 300, 350.0, 450.0),  # of 63
+    ("h100-sxm", 640, 900.0, 900.0),
+])  # fmt: skip
+def test_code_comes_from_the_dram_where_spills_pass_through_the_l2(
+    tmp_path: Path, gpu: str, frame_words: int, low: float, high: float
+) -> None:
+    """A convolution of 207 KB that spills 258 words takes 1.6 times as long on an H100 as on an H200."""
+    path = tmp_path / "spills.sass"
+    spills = [f"STL [R1+{4 * word:#x}], R2" for word in range(frame_words)]
+    lines = [f"FFMA R{10 + n % 16}, R{2 + n % 4}, R7, R{10 + n % 16}" for n in range(12_000)]
+    path.write_text(format_dump("sm_90", *spills, *lines, "EXIT"))
+    launched = KernelLaunch(path, "kernel", gpu, (132 * 20,), (128,), dynamic_shared_bytes=100_000)
+    parameters = find_fetch_parameters(make_model_input(launched))
+    assert parameters is not None
+    assert low <= parameters.miss_cycles <= high

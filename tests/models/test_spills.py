@@ -36,6 +36,18 @@ def test_words_that_are_loaded_at_once_stay_in_the_l1(tmp_path: Path) -> None:
     assert found.is_local.sum() == 200
 
 
+def test_what_is_stored_past_the_l1_is_written_back_from_the_l2(tmp_path: Path) -> None:
+    """Loaded at once, 250 words of 135,168 threads stay in an H100's L1; its L2 of 50 MB holds less than half."""
+    path = tmp_path / "stored.sass"
+    pairs = [line for pair in zip(stored(250), loaded(250), strict=True) for line in pair]
+    path.write_text(format_dump("sm_90", *pairs, "EXIT"))
+    found = measure_spill_reuse(
+        make_model_input(KernelLaunch(path, "kernel", "h100-sxm", (132,), (THREADS,)))
+    )
+    assert found.dram_share[0:500:2].min() >= 0.5
+    assert found.dram_share[1:500:2].max() == 0.0
+
+
 def test_words_that_are_far_apart_come_from_dram(tmp_path: Path) -> None:
     """100 words of 1,024 threads are 400 KB, more than the L1 and the SM's part of the L2; words that were
     loaded for the last time make room for the others.

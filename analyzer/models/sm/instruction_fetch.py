@@ -12,8 +12,13 @@ for one fetch, those far apart compete.
 Example: code of 200 KB in pieces of 8 lines that take 350 cycles. One warp, or several in step, wait for 44
 cycles a line, whatever their instructions take. Two that lie apart wait as long, side by side.
 
+All SMs go through straight code together: an H100 asks its L2 for each line of an unrolled convolution once
+for each of its eight GPCs and wave of CTAs (.96 to .99 times, traces/h100/code_requests.csv). So between two
+requests for a line lies what all resident CTAs access, their spilled registers above all. Where that is more
+than the L2 keeps, code comes from the DRAM, and takes three times as long.
+
 Measured on an H100 and an H200: loops and straight code of FFMA by 1 to 16 warps, together and apart, on 1 to
-132 SMs (traces/h100/code_fetch.jsonl.xz, traces/h200/fetch.jsonl.xz).
+132 SMs (traces/h100/code_fetch.jsonl.xz, traces/h200/fetch.jsonl.xz; from the DRAM icache in micro.json.xz).
 """
 
 from collections.abc import Iterable
@@ -23,6 +28,8 @@ from msgspec import Struct
 from analyzer.ir.arrays import BoolArray
 from analyzer.ir.module import INSTRUCTION_BYTES
 from analyzer.models.interface import ModelInput
+from analyzer.models.miss_rates import compute_l2_lost_share
+from analyzer.models.sm.spill_reuse import count_resident_bytes
 
 _LINE_BYTES = 128
 _ROWS_PER_LINE = _LINE_BYTES // INSTRUCTION_BYTES
@@ -34,7 +41,8 @@ class FetchParameters(Struct, frozen=True):
     """Instruction caches as one SM sees them; sizes in lines, times in cycles."""
 
     sm_lines: int  # that the SM's own cache holds
-    shared_lines: int  # that the cache of several SMs holds
+    shared_sets: int  # of the cache of several SMs, whose entries are pieces of `miss_lines`
+    shared_ways: int  # entries of a set
     line_cycles: float  # between two lines from there, by the SM's share of its rate
     stream_cycles: float  # from a request for a line there until the line is here
     miss_lines: int  # lines that one request to the L2 brings
@@ -51,15 +59,26 @@ def find_fetch_parameters(model_input: ModelInput) -> FetchParameters | None:
     if len(list_lines(model_input.execution_counts > 0)) <= sm_lines:
         return None
     busy_share = min(1.0, model_input.grid_ctas / model_input.gpu.sm_count)
+    l2_cycles, dram_cycles = caches.miss_cycles.value, caches.dram_miss_cycles.value
+    shared_bytes = model_input.arch.memory.instruction_cache_bytes.value
     return FetchParameters(
         sm_lines=sm_lines,
-        shared_lines=int(model_input.arch.memory.instruction_cache_bytes.value / _LINE_BYTES),
+        shared_sets=max(1, int(shared_bytes / (caches.miss_bytes.value * caches.shared_ways.value))),
+        shared_ways=int(caches.shared_ways.value),
         line_cycles=caches.line_cycles.value * busy_share,
         stream_cycles=caches.stream_cycles.value,
         miss_lines=max(1, int(caches.miss_bytes.value / _LINE_BYTES)),
         miss_line_cycles=caches.miss_line_cycles.value * busy_share,
-        miss_cycles=caches.miss_cycles.value,
+        miss_cycles=l2_cycles + (dram_cycles - l2_cycles) * _compute_dram_share(model_input),
     )
+
+
+def _compute_dram_share(model_input: ModelInput) -> float:
+    """Return the share of code beyond the shared cache that the L2 has lost when it is asked for again."""
+    counts = model_input.execution_counts
+    passes = max(1.0, float(counts[counts > 0].mean()))
+    passed_bytes = count_resident_bytes(model_input, passes)
+    return compute_l2_lost_share(model_input, passed_bytes)
 
 
 def list_lines(executes: BoolArray) -> set[int]:
@@ -79,7 +98,11 @@ def find_entered_lines(first_row: int, last_row: int, previous_row: int) -> tupl
 
 
 class InstructionCache:
-    """Lines that an SM holds, and the way to the others. Both caches drop what is least recently used."""
+    """Lines that an SM holds, and the way to the others.
+
+    Both caches drop what is least recently used, the shared one of a set: a loop that is a little longer than
+    that loses the sets with one entry too many, not all.
+    """
 
     __slots__ = ("_free_at", "_parameters", "_ready_at", "_shared")
 
@@ -88,8 +111,9 @@ class InstructionCache:
         self._free_at = 0.0
         self._ready_at: dict[int, float] = {}  # by line that the SM holds, the latest used last
         # The start of a kernel's code is in the shared cache when its CTAs begin: straight code of 64 KB runs
-        # after other code as fast as after itself.
-        self._shared = dict.fromkeys(range(parameters.shared_lines))
+        # after other code as fast as after itself. By set: numbers of pieces, the latest used last.
+        sets, ways = parameters.shared_sets, parameters.shared_ways
+        self._shared = [dict.fromkeys(range(first, sets * ways, sets)) for first in range(sets)]
 
     def fetch(self, lines: Iterable[int], time: float) -> float:
         """Return when a warp that comes to these lines at a time has them all."""
@@ -111,7 +135,7 @@ class InstructionCache:
         for ahead in range(line + 1, line + 1 + _LINES_AHEAD):
             known = ready_at.get(ahead)
             if known is None:
-                if ahead not in self._shared:
+                if not self._is_near(ahead):
                     return
                 known = self._request(ahead, max(time, ready + pace) - pace)
             ready = known
@@ -119,22 +143,29 @@ class InstructionCache:
     def _request(self, line: int, time: float) -> float:
         """Ask for a line, and return when it is here; from the L2, for those behind it too."""
         parameters = self._parameters
-        is_near = line in self._shared
         begin = max(time, self._free_at)
-        if is_near:
-            count, latency = 1, parameters.stream_cycles
+        piece = line // parameters.miss_lines
+        if self._is_near(line):
+            lines, latency = range(line, line + 1), parameters.stream_cycles
             self._free_at = begin + parameters.line_cycles
         else:
-            count, latency = parameters.miss_lines, parameters.miss_cycles
-            self._free_at = begin + count * parameters.miss_line_cycles
-        for one in range(line, line + count):
-            self._shared.pop(one, None)
-            self._shared[one] = None
+            first = piece * parameters.miss_lines
+            lines, latency = range(first, first + parameters.miss_lines), parameters.miss_cycles
+            self._free_at = begin + parameters.miss_lines * parameters.miss_line_cycles
+        pieces = self._shared[piece % parameters.shared_sets]
+        pieces.pop(piece, None)
+        pieces[piece] = None
+        _drop_oldest(pieces, parameters.shared_ways)
+        for one in lines:
             self._ready_at.pop(one, None)
             self._ready_at[one] = begin + latency
-        _drop_oldest(self._shared, parameters.shared_lines)
         _drop_oldest(self._ready_at, parameters.sm_lines)
         return begin + latency
+
+    def _is_near(self, line: int) -> bool:
+        """Return whether the shared cache holds a line."""
+        piece = line // self._parameters.miss_lines
+        return piece in self._shared[piece % self._parameters.shared_sets]
 
 
 def _drop_oldest(lines: "dict[int, float] | dict[int, None]", capacity: int) -> None:

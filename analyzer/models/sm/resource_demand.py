@@ -40,6 +40,7 @@ from analyzer.models.contention import compute_noc_bytes_per_cycle
 from analyzer.models.interface import ModelInput
 from analyzer.models.miss_rates import (
     MissRates,
+    compute_l2_lost_share,
     count_unique_copied_bytes,
     find_gather_miss_rates,
     find_l2_retained_share,
@@ -618,7 +619,4 @@ def _compute_cold_share(model_input: ModelInput) -> float:
     kept = find_l2_retained_share(model_input)
     if sectors is None:
         return float(_count_bytes_beyond_l1(model_input, profile) > kept * l2.size_bytes.value)
-    touched = count_unique_copied_bytes(model_input) + sectors * SECTOR_BYTES
-    used = touched / l2.size_bytes.value
-    lost = l2.lost_share.value if l2.lost_share is not None else kept
-    return float(used > kept) if lost <= kept else min(1.0, max(0.0, (used - kept) / (lost - kept)))
+    return compute_l2_lost_share(model_input, count_unique_copied_bytes(model_input) + sectors * SECTOR_BYTES)

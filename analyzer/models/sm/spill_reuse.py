@@ -58,17 +58,30 @@ def measure_spill_reuse(model_input: ModelInput) -> SpillAccesses:
         again = max(1.0, _count_accessed_words(model_input, rows) / n_slots - 1.0)
         in_l1, in_l2 = _compute_cache_capacities(model_input, n_slots, again)
         l2_share = _compute_miss_rate(touches, n, in_l1, keeps_last_used=False)
-        dram_share = np.minimum(l2_share, _compute_miss_rate(touches, n, in_l2, keeps_last_used=True))
         if model_input.arch.memory.local_store_l2_share is not None:
             stores = (
                 rows
                 & model_input.kernel.form_table.make_opcode_mask(_is_store)[model_input.kernel.opcode_ids]
             )
             l2_share[stores] = model_input.arch.memory.local_store_l2_share.value
+        dram_share = np.minimum(l2_share, _compute_miss_rate(touches, n, in_l2, keeps_last_used=True))
     base = compute_memory_latency_cycles(model_input, ALL_IN_L1)
     of_l2 = compute_memory_latency_cycles(model_input, MissRates(1.0, 0.0)) - base
     of_dram = compute_memory_latency_cycles(model_input, MissRates(1.0, 1.0)) - base - of_l2
     return SpillAccesses(rows, l2_share, dram_share, of_l2 * l2_share + of_dram * dram_share)
+
+
+def count_resident_bytes(model_input: ModelInput, passes: float) -> float:
+    """Count the bytes that the CTAs resident on all SMs access while they go through their code once.
+
+    passes: of a CTA through its code.
+    """
+    rows = _mask_local_rows(model_input)
+    slots = {touch.slot for touch in _iterate_frame_accesses(model_input, rows)}
+    frame = len(slots) * _WORD_BYTES * model_input.block_threads
+    sms = min(model_input.gpu.sm_count, model_input.grid_ctas)
+    moved = _count_global_bytes_per_cta(model_input) / passes
+    return (frame + moved) * model_input.occupancy.ctas_per_sm * sms
 
 
 def _compute_cache_capacities(
@@ -87,8 +100,10 @@ def _compute_cache_capacities(
     l2 = model_input.gpu.file.l2.size_bytes.value / model_input.gpu.sm_count
     l2 *= frame / (frame + _count_global_bytes_per_cta(model_input) / again)
     of_all = _WORD_BYTES * model_input.block_threads * ctas
-    kept = (memory.spill_lost_from.value, memory.spill_lost_by.value)
-    return _CacheCapacity(l1 / of_all, *kept), _CacheCapacity(l2 / of_all, *kept)
+    in_l1 = _CacheCapacity(l1 / of_all, memory.spill_lost_from.value, memory.spill_lost_by.value)
+    begin = memory.spill_l2_lost_from or memory.spill_lost_from
+    end = memory.spill_l2_lost_by or memory.spill_lost_by
+    return in_l1, _CacheCapacity(l2 / of_all, begin.value, end.value)
 
 
 def _is_store(opcode: Opcode) -> bool:
