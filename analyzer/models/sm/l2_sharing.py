@@ -9,7 +9,8 @@ in step get up to 19 TB/s, those that walk over data of their own 8.3 (traces/h2
     look-ups for a request = 1 - (1 - distinct bytes / requested bytes) (1 - share)
     share = first_wave_lookup_share + lookup_share_growth ln(waves of CTAs), at most 1
 
-It holds for copies of tiles to shared memory (LDGSTS, bulk copies): the counters are those of products.
+It holds for copies of tiles to shared memory (LDGSTS, bulk copies): the counters are those of products. What
+a CTA copies again itself counts as shared, which is too much.
 
 Example: eight waves of a product ask for each line many times: .84 look-ups each, so 8.3 TB/s of the slices
 are 9.9 TB/s to the SMs.
