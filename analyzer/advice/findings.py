@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from analyzer.advice.interface import Edit, Finding, Rule, Site, list_rows
 from analyzer.advice.registry import load_rules
+from analyzer.models.composition import LAUNCH_BOUND
 from analyzer.models.interface import Stall
 from analyzer.models.model_result import ModelResult
 from analyzer.models.registry import find_model
@@ -101,4 +102,5 @@ def _predict_cycles(result: ModelResult, edit: Edit) -> float:
     """Predict the cycles of the edited launch."""
     prediction = find_model(result.prediction.model)(edit.model_input).prediction
     launch = prediction.cpi_stack.get(Stall.LAUNCH, 0.0)
-    return launch + (prediction.cycles - launch) * edit.work_scale + edit.remaining_cycles
+    remaining = 0.0 if prediction.bound == LAUNCH_BOUND else edit.remaining_cycles
+    return launch + (prediction.cycles - launch) * edit.work_scale + remaining

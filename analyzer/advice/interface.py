@@ -40,7 +40,8 @@ class Edit(Struct, frozen=True, eq=False):
     # Work of the launch over that of the edited input. Of the edited prediction all but the launch counts so
     # often: 1.5 where two of three waves are left.
     work_scale: float = 1.0
-    # What the launch without the cause still waits for, but the edited input does not show.
+    # What the launch without the cause still waits for, but the edited input does not show; nothing where the
+    # interval between launches is longer than the kernel.
     remaining_cycles: float = 0.0
     note: str = ""  # what else the edit takes for granted
 

@@ -3,13 +3,18 @@
 from pathlib import Path
 
 import pytest
+from kernel_launches import KernelLaunch, make_model_input, predict_with_model
 from paths import format_dump
 
-import analyzer
-from analyzer.ir.launch import Dim3, Launch
+from analyzer.hardware.gpu_database import load_gpu
+from analyzer.hardware.parameter_edits import parse_setting, with_settings
 
 IN_SHARED_MEMORY = "HGMMA.64x64x16.F32.BF16 R88, gdesc[UR8], R88"  # 32 cycles, of which it reads all
 IN_REGISTERS = "HGMMA.64x128x16.F32.BF16 R88, R64, gdesc[UR12].tnspB, R88"  # 64, of which it reads half
+# so that all products are issued before what runs beside them
+ENDLESS_QUEUE = with_settings(
+    load_gpu("h100"), [parse_setting("warpgroup_contention.max_queued_products=1000")]
+)
 N_PRODUCTS = 64
 LINE_CYCLES = 4_000  # 32 KB of code: the SM's instruction cache holds it
 
@@ -17,12 +22,10 @@ LINE_CYCLES = 4_000  # 32 KB of code: the SM's instruction cache holds it
 def measure_cycles(tmp_path: Path, products: list[str], line: str, alone: int) -> float:
     """Return the cycles of four warps that start some products and go on with one line, for LINE_CYCLES."""
     lines = [line.format(2 + number % 16) for number in range(LINE_CYCLES // alone)]
-    path = tmp_path / "kernel.sass"
+    path = tmp_path / f"beside{len(products)}.sass"
     path.write_text(format_dump("sm_90", *products, *lines, "EXIT"))
-    options = analyzer.Options(
-        launch=Launch(grid=Dim3(1), block=Dim3(128), dynamic_shared_bytes=65536), models=("sm",)
-    )
-    return analyzer.analyze(str(path), "h100", options=options).kernels[0].predictions[0].cycles
+    launched = KernelLaunch(path, "kernel", "h100", (1,), (128,), dynamic_shared_bytes=65536)
+    return predict_with_model(make_model_input(launched, ENDLESS_QUEUE), "sm").cycles
 
 
 def measure_delay(tmp_path: Path, product: str, line: str, alone: int) -> float:

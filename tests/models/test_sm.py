@@ -48,6 +48,7 @@ FIGURES = SmParameters(
     cta_end_interval_cycles=0.0,
     cta_turnover_cycles=0.0,
     read_release_cycles=10.0,
+    ldgsts_read_release_cycles=10.0,
     max_iterations=100,
 )
 RTX_2080_TI = (CUDA / "sm_75" / "report16.sass", "rtx-2080-ti")
