@@ -23,7 +23,7 @@ Others, as to padded rows, go through the path twice: for their lines, in the or
 and when their data are there, to write these through the banks of shared memory. What goes through the banks
 then (LDS, LDSM, STS, LDG) waits for such writes; others fill gaps. Warps hardly stall at LDGSTS: these have a
 deep queue of their own. An instruction that overwrites the address of an LDGSTS waits until it has been read:
-some cycles after all lines of the LDGSTS before it and its own have been taken in.
+some cycles after all lines of the LDGSTS before it have been taken in.
 """
 
 from heapq import heappop, heappush
@@ -225,8 +225,8 @@ class LoadStorePath:
             done = self._find_ldgsts_end(warp, step, begin, done)
             if step.is_ldgsts:
                 release = self.ldgsts_read_release_cycles
-                self.ldgsts_reads_free = max(self.ldgsts_reads_free, begin) + step.tag_cycles
-                begin = self.ldgsts_reads_free
+                begin = max(self.ldgsts_reads_free, begin)
+                self.ldgsts_reads_free = begin + step.tag_cycles
         if step.kind == _COPY_KIND:
             self.mbarriers.arrive(warp, step, done)
         if step.uses_scoreboards:
