@@ -379,6 +379,7 @@ class L2Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     slice_gbps: HardwareParameter | None = None
     first_wave_lookup_share: HardwareParameter | None = None  # look-ups for a request, in a first wave
     lookup_share_growth: HardwareParameter | None = None  # in e times as many waves
+    miss_lookups: HardwareParameter | None = None  # further look-ups of a sector that comes from the DRAM
     # lines that loads look up in a microsecond at most, however few of their sectors; None: no limit
     requests_per_us: HardwareParameter | None = None
     # lines that the L2 fetches in a microsecond at most, however few of their sectors; None: no limit

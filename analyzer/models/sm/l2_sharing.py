@@ -4,33 +4,44 @@ Requests of several SMs for a line that is under way are joined before the L2: i
 SMs ask for. Counters of an H100 show .46 to 1.05 look-ups for each sector that products ask for
 (traces/h100/l2_lookups.csv). CTAs of the first wave begin together and walk over K in step, so theirs are
 joined most; the more waves have run, the less they are in step. On an H200, SMs that walk over the same data
-in step get up to 19 TB/s, those that walk over data of their own 8.3 (traces/h200/memory.csv).
+in step get up to 19 TB/s, those that walk over their own 8.3 (traces/h200/memory.csv).
 
-    look-ups for a request = 1 - (1 - distinct bytes / requested bytes) (1 - share)
+    look-ups for a request = 1 - (1 - distinct / requested bytes) (1 - share) + miss_lookups x DRAM share
     share = first_wave_lookup_share + lookup_share_growth ln(waves of CTAs), at most 1
 
-It holds for copies of tiles to shared memory (LDGSTS, bulk copies): the counters are those of products. What
-a CTA copies again itself counts as shared, which is too much.
+A sector from the DRAM is looked up half a time more in the mean, since half of the data lie in the other part
+of the L2. All this holds for copies of tiles to shared memory (LDGSTS, bulk copies): the counters are those of
+products. What a CTA copies again itself counts as shared, which is too much.
 
-Example: eight waves of a product ask for each line many times: .84 look-ups each, so 8.3 TB/s of the slices
-are 9.9 TB/s to the SMs.
+Example: eight waves of a product ask for each line many times: .8 look-ups a request, so 8.3 TB/s of the slices
+are 10.4 TB/s to the SMs; 9.8 where a tenth of what they ask for comes from the DRAM.
 """
 
 import math
+
+from msgspec import Struct
 
 from analyzer.models.interface import ModelInput
 from analyzer.models.miss_rates import compute_unique_byte_share
 
 
-def compute_copy_factor(model_input: ModelInput) -> float:
-    """Return the factor on the L2's time of a copy to shared memory; 1 where the L2 says nothing of it."""
+class CopyFactors(Struct, frozen=True):
+    """Factors on the time that the L2 takes for a copied byte at its `bandwidth_gbps`."""
+
+    requested: float = 1.0
+    missed: float = 0.0  # beyond it, of a byte that comes from the DRAM
+
+
+def compute_copy_factors(model_input: ModelInput) -> CopyFactors:
+    """Return the factors of copies to shared memory; those of any load where the L2 says nothing of them."""
     l2 = model_input.gpu.file.l2
     slices, whole = l2.slice_gbps, l2.bandwidth_gbps
     distinct = compute_unique_byte_share(model_input)
     if slices is None or whole is None or distinct is None:
-        return 1.0
+        return CopyFactors()
     joined = (1.0 - distinct) * (1.0 - _compute_lookup_share(model_input))
-    return whole.value / slices.value * (1.0 - joined)
+    factor, missed = whole.value / slices.value, l2.miss_lookups
+    return CopyFactors(factor * (1.0 - joined), 0.0 if missed is None else factor * missed.value)
 
 
 def _compute_lookup_share(model_input: ModelInput) -> float:

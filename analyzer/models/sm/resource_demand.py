@@ -50,7 +50,7 @@ from analyzer.models.miss_rates import (
 from analyzer.models.sm.dram_traffic import compute_piece_factors, compute_turnaround_factors
 from analyzer.models.sm.global_accesses import iterate_global_accesses
 from analyzer.models.sm.l2_requests import compute_request_cycles
-from analyzer.models.sm.l2_sharing import compute_copy_factor
+from analyzer.models.sm.l2_sharing import compute_copy_factors
 from analyzer.models.sm.register_ports import count_port_cycles
 from analyzer.models.sm.spill_reuse import SpillAccesses, measure_spill_reuse
 from analyzer.models.sm.store_traffic import compute_store_dram_shares
@@ -145,13 +145,15 @@ def measure_resource_demand(
     sms = min(model_input.gpu.sm_count, max(1, model_input.grid_ctas))
     copies = _list_bulk_copy_rows(model_input)
     l2 = _compute_l2_bytes_per_cycle(model_input, clock_mhz, sms)
-    l2_copied = _compute_l2_bytes_per_cycle(model_input, clock_mhz, sms, compute_copy_factor(model_input))
     is_copied = ldgsts.rows.copy()
     is_copied[copies] = True
+    factors = compute_copy_factors(model_input)
+    l2_copied = _compute_l2_bytes_per_cycle(model_input, clock_mhz, sms, factors.requested)
     dram = model_input.gpu.dram_read_gbps.value * per_cycle / sms
     moved = (model_input.access_bytes.global_bytes + model_input.access_bytes.local_bytes) * mean_load_share
     slowest = arch.memory.copy_stream_factor.value * dram
     l2_cycles = moved * l2_share / np.where(is_copied, l2_copied, l2)
+    l2_cycles += np.where(is_copied, moved * dram_share * factors.missed / l2, 0.0)
     by_lines *= np.where(is_store, _compute_l2_store_line_cycles(model_input), 0.0)
     l2_cycles = np.maximum(l2_cycles, by_lines)
     lines = _count_lines(model_input, model_input.access_bytes.global_bytes / SECTOR_BYTES)
