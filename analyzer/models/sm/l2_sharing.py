@@ -13,8 +13,8 @@ A sector from the DRAM is looked up half a time more in the mean, since half of 
 of the L2. All this holds for copies of tiles to shared memory (LDGSTS, bulk copies): the counters are those
 of products. What a CTA copies again itself counts as shared, which is too much.
 
-Example: eight waves of a product ask for each line many times: .8 look-ups a request, so 8.3 TB/s of the slices
-are 10.4 TB/s to the SMs; 9.8 where a tenth of what they ask for comes from the DRAM.
+Example: eight waves of a product ask for each line many times: .8 look-ups a request, so 8.3 TB/s of the
+slices are 10.4 TB/s to the SMs; 9.8 where a tenth of what they ask for comes from the DRAM.
 """
 
 import math
