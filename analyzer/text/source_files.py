@@ -1,8 +1,11 @@
 """Lines of source files that an input names, where the files are at hand.
 
 The names come from the input, which may be anyone's, so reading is bounded: only regular files with a name of
-source code, of a limited size and number. A file is looked for under the name as written, and by its last
-part in the folder of the input.
+source code, of a limited size and number. A file is looked for under the name as written, then by its last
+parts in the working directory, the most first, since what was built elsewhere is often looked at in a
+checkout of its sources, and by its last part in the folder of the input.
+
+Example: `/build/app/src/kernels.cu` is found as `src/kernels.cu` in the folder of the checkout.
 """
 
 import os
@@ -13,6 +16,7 @@ from pathlib import Path
 _MAX_FILES = 64
 _MAX_FILE_BYTES = 4 << 20
 _MAX_LINE_CHARS = 200
+_MAX_PARTS = 8  # of a name, that are looked for in the working directory
 _SOURCE_SUFFIXES = frozenset(
     {".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hh", ".hpp", ".hxx", ".inc", ".inl", ".ptx", ".py"}
 )
@@ -41,8 +45,10 @@ class SourceFiles:
         path = Path(name)
         if path.suffix.lower() not in _SOURCE_SUFFIXES:
             return ()
+        parts = [part for part in path.parts if part not in (path.anchor, "..")][-_MAX_PARTS:]
+        below = [Path(*parts[first:]) for first in range(len(parts))] if path.is_absolute() else []
         beside = [] if self.folder is None else [self.folder / path.name]
-        for candidate in (path, *beside):
+        for candidate in (path, *below, *beside):
             data = _read_regular_file(candidate)
             if data is not None:
                 return data.decode("utf-8", "replace").splitlines()

@@ -34,6 +34,20 @@ def test_lines_are_short_and_have_no_control_characters(tmp_path: Path) -> None:
     assert [files.find_line("a.cu", number) for number in (0, -1, 3)] == ["", "", ""]
 
 
+def test_a_file_built_elsewhere_is_found_in_the_checkout_of_its_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("src", "other/src"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a.cu").write_text(f"{folder}\n")
+    (tmp_path.parent / "b.cu").write_text("outside\n")
+    monkeypatch.chdir(tmp_path)
+    files = SourceFiles(None)
+    assert files.find_line("/build/app/src/a.cu", 1) == "src"
+    assert files.find_line("/build/other/src/a.cu", 1) == "other/src"
+    assert files.find_line("/build/../b.cu", 1) == ""
+
+
 def test_only_regular_source_files_of_bounded_size_are_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.cu")
     (tmp_path / "secret.txt").write_text("secret\n")
