@@ -88,8 +88,8 @@ class Mbarriers:
         done = released = at + step.latency_cycles
         if step.kind == _COMMIT_KIND:
             released = at + self.read_release_cycles  # the commit waits for products; its warp does not
-            if warp.async_mma_end > at:
-                done += warp.async_mma_end - at
+            if warp.products.last_end > at:
+                done += warp.products.last_end - at
         self.arrive(warp, step, done)
         if step.uses_scoreboards:
             warp.write_scoreboards(step, done, released)

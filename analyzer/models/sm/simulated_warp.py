@@ -276,12 +276,23 @@ class DeferredWait(Struct, frozen=True):
     latency_cycles: float
 
 
+class WarpProducts:
+    """Products that a warp does not wait for, and what waits for them."""
+
+    __slots__ = ("group_ends", "last_end", "queue", "wide_ends")
+
+    def __init__(self, queue: deque[float]) -> None:
+        self.queue = queue  # of its sub-core: ends of products that are not known to be done, in order
+        self.last_end = 0.0
+        self.group_ends: list[float] = []
+        self.wide_ends: dict[int, float] = {}  # by IMAD.WIDE: when its result is there
+
+
 class SimulatedWarp:
     """A warp: where it stands in its program, and when what it has started ends."""
 
     __slots__ = (
         "arrival_counts",
-        "async_mma_end",
         "blocked_since",
         "cta",
         "deferred_waits",
@@ -294,7 +305,7 @@ class SimulatedWarp:
         "phase",
         "pipe_free",
         "position",
-        "product_ends",
+        "products",
         "role",
         "scoreboards",
         "sequence",
@@ -303,8 +314,6 @@ class SimulatedWarp:
         "turn",
         "wait_causes",
         "wait_counts",
-        "wgmma_group_ends",
-        "wide_ends",
     )
 
     def __init__(
@@ -315,13 +324,13 @@ class SimulatedWarp:
         steps: list[SimulatedStep],
         sequences: list[StepSequence],
         pipe_free: list[float],
-        product_ends: deque[float],
+        products: WarpProducts,
         max_ldgsts: int,
     ) -> None:
         self.number, self.role, self.cta = number, role, cta
         self.turn = number  # of warps at the same time, the lowest goes first
         self.steps, self.sequences = steps, sequences
-        self.pipe_free, self.product_ends = pipe_free, product_ends  # of its sub-core, see `Subcores`
+        self.pipe_free = pipe_free  # of its sub-core, see `Subcores`
         # Where it stands: its sequence, iterations of it that are done, its step, and the phase of that.
         self.sequence = self.iteration = 0
         self.position = sequences[0].start
@@ -333,12 +342,11 @@ class SimulatedWarp:
         self.wait_causes = [_SHORT_SCOREBOARD] * 6
         self.pending_results: list[list[float] | None] = [None] * 6
         self.deferred_waits: list[DeferredWait] = []
-        # Asynchronous work: ends of groups of products, of all products, of LDGSTS.
-        self.wgmma_group_ends: list[float] = []
-        self.async_mma_end = self.last_ldgsts_end = 0.0
+        # Asynchronous work: products, and ends of LDGSTS.
+        self.products = products
+        self.last_ldgsts_end = 0.0
         # as many as may be in flight, no limit where 0
         self.ldgsts_ends: deque[float] = deque(maxlen=max_ldgsts or None)
-        self.wide_ends: dict[int, float] = {}  # by IMAD.WIDE: when its result is there
         # By pipeline of mbarriers: waits and arrivals so far.
         self.wait_counts = [0.0] * len(cta.pipeline_phases)
         self.arrival_counts = [0.0] * len(cta.pipeline_phases)

@@ -41,6 +41,7 @@ from analyzer.models.sm.simulated_warp import (
     SimulatedWarp,
     StepHandler,
     StepPhase,
+    WarpProducts,
     make_steps,
 )
 from analyzer.models.sm.simulation_state import (
@@ -249,7 +250,7 @@ class _SmSimulator:
                 self.steps[role],
                 self.warp_programs[role].sequences,
                 self.subcores.pipe_free[subcore],
-                self.subcores.product_ends[subcore],
+                WarpProducts(self.subcores.product_ends[subcore]),
                 parameters.max_ldgsts_in_flight,
             )
             self.next_warp_number -= 1
@@ -382,12 +383,12 @@ def _wait_for_counts(warp: SimulatedWarp, step: SimulatedStep, time: float) -> f
             if done > time:
                 time = _wait_until(done, step, warp.wait_causes[board], time)
     if step.max_pending_groups >= 0:
-        done = _pop_older(warp.wgmma_group_ends, step.max_pending_groups)
+        done = _pop_older(warp.products.group_ends, step.max_pending_groups)
         time = _wait_until(done, step, _GMMA, time)
     for product in step.wide_waits:
-        time = _wait_until(warp.wide_ends.get(product, 0.0), step, _DISPATCH, time)
+        time = _wait_until(warp.products.wide_ends.get(product, 0.0), step, _DISPATCH, time)
     if step.max_queued_products:
-        time = _wait_for_room(warp.product_ends, step, time)
+        time = _wait_for_room(warp.products.queue, step, time)
     if step.is_ldgsts and len(warp.ldgsts_ends) == warp.ldgsts_ends.maxlen:
         time = _wait_until(warp.ldgsts_ends.popleft(), step, _LONG_SCOREBOARD, time)
     return time

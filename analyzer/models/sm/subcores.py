@@ -66,7 +66,7 @@ class Subcores:
     def serve_wide_product(self, warp: SimulatedWarp, step: SimulatedStep, at: float, time: float) -> float:
         """Note when an IMAD.WIDE has its result: late while the tensor core works, see `wide_products`."""
         busy_until = warp.pipe_free[_TENSOR_PIPE_INDEX] + self.product_latency_cycles
-        warp.wide_ends[step.last_row] = min(at + step.latency_cycles, busy_until)
+        warp.products.wide_ends[step.last_row] = min(at + step.latency_cycles, busy_until)
         if step.uses_scoreboards:
             warp.write_scoreboards(step, time, time)
         return time
@@ -78,14 +78,14 @@ class Subcores:
         """
         pipe = step.async_mma_pipe
         pipe_free = self.pipe_free[0] if pipe in _SHARED_PIPES else warp.pipe_free
-        begin = max(pipe_free[pipe], warp.async_mma_end, at)
+        begin = max(pipe_free[pipe], warp.products.last_end, at)
         done = begin + step.async_mma_cycles
         if step.operand_share and warp.pipe_free is self.pipe_free[0]:
             self.operand_reads.add(begin, done, step.operand_share)  # those of the others run beside it
-        warp.async_mma_end = pipe_free[pipe] = done
+        warp.products.last_end = pipe_free[pipe] = done
         if step.max_queued_products:
-            warp.product_ends.append(done)
+            warp.products.queue.append(done)
         self.product_latency_cycles = step.latency_cycles
         if step.ends_wgmma_group:
-            warp.wgmma_group_ends.append(done + step.latency_cycles)
+            warp.products.group_ends.append(done + step.latency_cycles)
         return done
