@@ -274,11 +274,10 @@ def simulate_caches(
         )
     levels = np.where(in_l1, 0, np.where(in_l2, 1, 2)).astype(np.int64)
     fills = _mask_policies(stream, policies, _ALLOCATE_POLICIES)
-    rows = np.unique(stream.rows).astype(np.int64)
+    rows, which = np.unique(stream.rows.astype(np.int64), return_inverse=True)
     waits = compute_fill_waits(stream, levels, fills, hierarchy.fill_timing)
-    table = _ServiceLevels.count(
-        stream, levels, waits, *_compute_kept_dram_shares(stream, levels, rows, reuse)
-    )
+    shares = _compute_kept_dram_shares(stream, levels, rows, which, reuse)
+    table = _ServiceLevels.count(stream, levels, waits, rows, which, *shares)
     utilizations = _compute_sector_utilizations(stream, table.rows)
     lines = _count_lines_per_request(stream, table.rows, hierarchy.l1)
     found: dict[int, HitRates] = {}
@@ -322,16 +321,20 @@ def _find_rates_of_alike(found: Mapping[int, HitRates], reuse: GridReuse) -> dic
 
 
 def _compute_kept_dram_shares(
-    stream: AddressStream, levels: IntArray, rows: IntArray, reuse: GridReuse | None
+    stream: AddressStream,
+    levels: IntArray,
+    rows: IntArray,
+    which: NDArray[np.intp],
+    reuse: GridReuse | None,
 ) -> tuple[FloatArray, FloatArray]:
     """Return the part of each instruction's DRAM sectors that other CTAs have not brought before.
 
     The second array is the part of its misses for which other instructions wait until the DRAM serves them.
+    rows, which: the instructions, and which of them each entry of the stream is of.
     """
     kept, waited = np.ones(len(rows)), np.ones(len(rows))
     if reuse is None:
         return kept, waited
-    which = np.searchsorted(rows, stream.rows)
     own_shares = np.bincount(which, levels == _DRAM_LEVEL) / np.bincount(which)
     utilizations = _compute_sector_utilizations(stream, rows, by_row=True)
     for place, (row, own_share) in enumerate(zip(rows.tolist(), own_shares.tolist(), strict=True)):
@@ -448,15 +451,16 @@ class _ServiceLevels(Struct, frozen=True, eq=False):
         stream: AddressStream,
         levels: IntArray,
         waits: FillWaits,
+        rows: IntArray,
+        which: NDArray[np.intp],
         kept: FloatArray,
         waited: FloatArray,
     ) -> "_ServiceLevels":
         """Count the entries of a stream; levels: of each entry, 0 to 2.
 
-        kept, waited: see `_compute_kept_dram_shares`. A request waits for the DRAM as often as its own misses
-        do, or those of another instruction whose fill it waits for.
+        rows, which, kept, waited: see `_compute_kept_dram_shares`. A request waits for the DRAM as often as
+        its own misses do, or those of another instruction whose fill it waits for.
         """
-        rows, which = np.unique(stream.rows, return_inverse=True)
         starts = np.flatnonzero(np.diff(stream.request_numbers, prepend=-1))
         late = waits.levels + waits.remaining_share - 1.0  # a request waits for its slowest sector
         slowest = np.maximum.reduceat(late, starts) if len(starts) else late
@@ -472,7 +476,7 @@ class _ServiceLevels(Struct, frozen=True, eq=False):
         brought = np.bincount(which[starts], brought, len(rows))
         requests[:, _DRAM_LEVEL] -= brought
         requests[:, _DRAM_LEVEL - 1] += brought
-        return cls(rows.astype(np.int64), _count_by_level(which, levels, len(rows)), requests, kept)
+        return cls(rows, _count_by_level(which, levels, len(rows)), requests, kept)
 
     def compute_hit_rates(self, row: int, lines: float, utilization: float) -> HitRates:
         """Return the hit rates of a row."""

@@ -20,7 +20,7 @@ from analyzer.hardware.gpu import Gpu, find_sched_timing
 from analyzer.hardware.schema import Arch
 from analyzer.ir.arrays import FloatArray, order_by_first_place
 from analyzer.ir.module import InstructionForm, Kernel
-from analyzer.ir.opcode import Opcode, OpKind, Semantics
+from analyzer.ir.opcode import Opcode, OpKind
 from analyzer.ir.operand import ConstantBankOperand, Register
 from analyzer.ir.scheduling import WARP_SIZE, SchedClass, TensorRate
 from analyzer.models.bounds import DRAM_BOUND, L1_BOUND, L2_BOUND
@@ -28,6 +28,7 @@ from analyzer.models.interface import ModelInput
 from analyzer.models.miss_rates import estimate_miss_rates
 from analyzer.models.model_result import ModelResult
 from analyzer.models.sm.l2_sharing import compute_copy_factors
+from analyzer.models.sm.resource_demand import mask_shared_memory_copies
 
 _MICRO, _MEGA, _GIGA = 1e-6, 1e6, 1e9
 
@@ -271,13 +272,9 @@ def _convert_to_gbps(gpu: Gpu, bytes_per_cycle_per_sm: float) -> float:
 
 def _find_copy_factor(model_input: ModelInput) -> float:
     """Return the L2's time for a byte that SMs copy together over that for any other; 1 without copies."""
-    kernel, executed = model_input.kernel, model_input.execution_counts > 0
-    copies = kernel.form_table.make_opcode_mask(_is_copy_to_shared_memory)[kernel.opcode_ids]
-    return compute_copy_factors(model_input).requested if (copies & executed).any() else 1.0
-
-
-def _is_copy_to_shared_memory(opcode: Opcode) -> bool:
-    return opcode.kind is OpKind.ASYNC_COPY or opcode.semantics is Semantics.MBARRIER_COPY
+    executed = model_input.execution_counts > 0
+    has_copies = (mask_shared_memory_copies(model_input) & executed).any()
+    return compute_copy_factors(model_input).requested if has_copies else 1.0
 
 
 def _compute_l2_peak_gbps(model_input: ModelInput) -> float:

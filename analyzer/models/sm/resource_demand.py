@@ -145,8 +145,7 @@ def measure_resource_demand(
     sms = min(model_input.gpu.sm_count, max(1, model_input.grid_ctas))
     copies = _list_bulk_copy_rows(model_input)
     l2 = _compute_l2_bytes_per_cycle(model_input, clock_mhz, sms)
-    is_copied = ldgsts.rows.copy()
-    is_copied[copies] = True
+    is_copied = mask_shared_memory_copies(model_input)
     factors = compute_copy_factors(model_input)
     l2_copied = _compute_l2_bytes_per_cycle(model_input, clock_mhz, sms, factors.requested)
     dram = model_input.gpu.dram_read_gbps.value * per_cycle / sms
@@ -388,6 +387,13 @@ def _mask_line_copies(model_input: ModelInput) -> NDArray[np.bool_]:
             fewest = math.ceil(access.bytes / access.requests / WAVEFRONT_BYTES)
             found[access.row] = rows <= fewest + _ROUNDING_LINES
     return found & _mask_ldgsts(model_input)
+
+
+def mask_shared_memory_copies(model_input: ModelInput) -> NDArray[np.bool_]:
+    """Mark LDGSTS and the copies of the copy engine to shared memory, [n]."""
+    found = _mask_ldgsts(model_input)
+    found[_list_bulk_copy_rows(model_input)] = True
+    return found
 
 
 def _mask_ldgsts(model_input: ModelInput) -> NDArray[np.bool_]:
