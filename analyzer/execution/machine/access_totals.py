@@ -15,6 +15,8 @@ from analyzer.execution.machine.unknown_words import AddressConfidence
 from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import AddressSpace, OpKind
 
+_MIN_SCATTERED_LANE_SHARE = 0.9  # sectors per lane from which on each lane counts as having its own
+
 READ_KINDS = frozenset({OpKind.LOAD, OpKind.ATOMIC})
 WRITE_KINDS = frozenset({OpKind.STORE, OpKind.REDUCTION, OpKind.ATOMIC})
 
@@ -147,6 +149,11 @@ class AccessTotals(Struct, eq=False):
         self.index_loads |= other.index_loads
         self.origins |= other.origins
         self.first_address = other.first_address if self.first_address is None else self.first_address
+
+    @property
+    def is_scattered(self) -> bool:
+        """True if nearly each lane accesses a sector of its own."""
+        return self.sectors >= _MIN_SCATTERED_LANE_SHARE * self.lanes
 
     @property
     def has_usable_footprint(self) -> bool:

@@ -1,9 +1,10 @@
-"""Estimate of gathers and scatters: requests whose addresses depend on unknown words.
+"""Estimate of gathers and scatters: requests whose addresses depend on loaded words.
 
-A few CTAs are executed with random words in place of the unknown ones (see `RandomData`). They show how many
+A few CTAs are executed, with random words in place of unknown ones (see `RandomData`). They show how many
 sectors and wavefronts a request takes. They also show how large the table is that all requests access:
 n random accesses to a table of T sectors find S = T (1 - exp(-n / T)) distinct ones, which is solved for T.
-There is no estimate of T if sectors are not accessed often enough, or if new ones are found until the end.
+There is no estimate of T if sectors are not accessed often enough, or if new ones are found until the end. Of
+words that the user gave, the table then reaches from the lowest place that they name to the highest one.
 
 Example: 4096 accesses that find 1000 distinct sectors are of a table of 1018 sectors, if the first half of
 them finds at least 750.
@@ -43,18 +44,18 @@ _MIN_VISITS_PER_SECTOR = 3  # mean accesses of each distinct sector, for a bound
 _MIN_PRIVATE_TABLE_SHARE = 0.5
 # Part of a table's sectors that the first half of the requests must find; a linear walk finds half of them.
 _MIN_EARLY_SECTOR_SHARE = 0.75
-_MIN_SCATTERED_LANE_SHARE = 0.9  # sectors per lane from which on each lane counts as having its own
 _OWNER_BIT = 48  # above all sector numbers of allocations
 _BISECTION_STEPS = 60
 
 
 class GatherEstimate(Struct, frozen=True):
-    """Estimate of an instruction whose addresses depend on unknown words."""
+    """Estimate of an instruction whose addresses depend on loaded words."""
 
     sectors_per_request: float
     wavefronts_per_request: float
     table_sectors: float | None  # sectors of the table that the grid's requests access; None if not bounded
     is_scattered: bool = False  # each lane accesses a sector of its own
+    has_known_words: bool = False  # the user gave the words
 
 
 class GatherTraffic(Struct):
@@ -79,13 +80,18 @@ InstructionKey = tuple[int, AddressSpace]
 
 
 def estimate_gathers(
-    task: ExecutionTask, wanted: Collection[InstructionKey], tables: Mapping[int, TargetBuffer]
+    task: ExecutionTask,
+    unknown: Collection[InstructionKey],
+    given: Collection[InstructionKey],
+    tables: Mapping[int, TargetBuffer],
 ) -> dict[InstructionKey, GatherEstimate]:
-    """Estimate the wanted instructions, as far as a few CTAs reach them.
+    """Estimate instructions as far as a few CTAs reach them.
 
+    unknown: those whose addresses depend on unknown words.
+    given: those whose addresses are known; which of them gather, the distances between their lanes show.
     tables: buffers of known size that instructions access, by row.
     """
-    recorder = _GatherRecorder(task, wanted)
+    recorder = _GatherRecorder(task, unknown, given)
     kernel, shape = task.kernel, task.shape
     n_ctas = min(
         shape.grid.count, max(_MIN_SAMPLED_CTAS, min(_MAX_SAMPLED_CTAS, _TARGET_WARPS // shape.warps_per_cta))
@@ -106,18 +112,21 @@ def estimate_gathers(
 class _GatherRecorder:
     """An `ExecutionRecorder` that measures the wanted instructions."""
 
-    def __init__(self, task: ExecutionTask, wanted: Collection[InstructionKey]) -> None:
-        self.task = task
+    def __init__(
+        self, task: ExecutionTask, unknown: Collection[InstructionKey], given: Collection[InstructionKey]
+    ) -> None:
+        self.task, self.given = task, given
         actions = [action for segment in task.kernel.segments for action in segment.actions]
         self.accesses = {
             access.row: access
             for action in actions
             for access in action.accesses
-            if (access.row, access.space) in wanted and not _is_shared_side(task, access)
+            if (access.row, access.space) in (*unknown, *given) and not _is_shared_side(task, access)
         }
         self.totals = {row: AccessTotals(access) for row, access in self.accesses.items()}
         self.touched_sectors: dict[int, list[NDArray[np.uint64]]] = {row: [] for row in self.accesses}
         self.owner_ctas: dict[int, list[NDArray[np.int64]]] = {row: [] for row in self.accesses}
+        self.irregular_requests = dict.fromkeys(self.accesses, 0)
 
     def record_run(self, start: int, stop: int, warps: WarpArray, active: LaneMaskArray) -> None:
         """See `ExecutionRecorder`."""
@@ -144,6 +153,7 @@ class _GatherRecorder:
             steps=None,
         )
         add_to_totals(self.totals[row], requests)
+        self.irregular_requests[row] += _count_irregular_requests(active, addresses)
         if access.space in GLOBAL_SPACES:
             self._add_sectors(row, warps, active, addresses)
         if all(totals.requests >= _MAX_MEASURED_REQUESTS for totals in self.totals.values()):
@@ -165,12 +175,16 @@ class _GatherRecorder:
         """Build the estimate of each instruction that was executed."""
         found: dict[InstructionKey, GatherEstimate] = {}
         for row, totals in self.totals.items():
-            if totals.requests:
-                found[row, totals.access.space] = GatherEstimate(
+            key = row, totals.access.space
+            is_given = key in self.given
+            if totals.requests and not (is_given and self.irregular_requests[row] * 2 < totals.requests):
+                found[key] = GatherEstimate(
                     sectors_per_request=totals.sectors / totals.requests,
                     wavefronts_per_request=totals.wavefronts / totals.requests,
-                    table_sectors=self._estimate_table_sectors(row, n_ctas, tables.get(row)),
-                    is_scattered=totals.sectors >= _MIN_SCATTERED_LANE_SHARE * totals.lanes,
+                    table_sectors=self._estimate_table_sectors(row, n_ctas, tables.get(row))
+                    or (self._measure_extent_sectors(row) if is_given else None),
+                    is_scattered=totals.is_scattered,
+                    has_known_words=is_given,
                 )
         return found
 
@@ -197,6 +211,20 @@ class _GatherRecorder:
         ):
             return private_table * n_grid
         return shared_table
+
+    def _measure_extent_sectors(self, row: int) -> float:
+        """Return the sectors from the lowest accessed one to the highest."""
+        lows_highs = [(part.min(), part.max()) for part in self.touched_sectors[row] if len(part)]
+        lows, highs = zip(*lows_highs, strict=True)
+        return float(max(highs) - min(lows)) + 1.0
+
+
+def _count_irregular_requests(active: LaneMaskArray, addresses: Addresses) -> int:
+    """Count the requests of whole warps whose lanes lie at many different distances, as by loaded words."""
+    distances = np.sort(np.diff(addresses.view(np.int64), axis=1), axis=1)
+    n_distances = (distances[:, 1:] != distances[:, :-1]).sum(axis=1) + 1
+    is_whole = np.broadcast_to(active, addresses.shape).all(axis=1)
+    return int((is_whole & (n_distances >= addresses.shape[1] // 2)).sum())
 
 
 def _is_shared_side(task: ExecutionTask, access: LoweredAccess) -> bool:

@@ -27,7 +27,6 @@ from analyzer.execution.lowering.segments import CompiledKernel
 from analyzer.execution.machine.access_log import AccessLog
 from analyzer.execution.machine.budget import Budget, StopExecution
 from analyzer.execution.machine.cta_batch import CtaBatch, LaunchShape, limit_ctas_by_memory
-from analyzer.execution.machine.random_data import find_target_buffers
 from analyzer.execution.machine.shared_memory import SharedMemoryTooLargeError
 from analyzer.execution.machine.unknown_words import AddressConfidence
 from analyzer.execution.mbarriers.mbarrier_recorder import MbarrierRecorder
@@ -48,6 +47,7 @@ from analyzer.execution.sampling.cta_samples import (
     stratify_sample,
 )
 from analyzer.execution.sampling.execution_task import ExecutionOptions, ExecutionTask
+from analyzer.execution.sampling.gathers import find_gathers
 from analyzer.execution.sampling.launch_sums import LaunchSums, collect_batch
 from analyzer.execution.sampling.profile_builder import ProfileBuilder
 from analyzer.execution.sampling.working_ctas import find_working_ctas
@@ -57,7 +57,7 @@ from analyzer.ir.launch import Launch
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
-    from analyzer.execution.sampling.gather_estimate import GatherEstimate, InstructionKey
+    from analyzer.execution.sampling.gather_estimate import InstructionKey
 
 
 _EXHAUSTIVE_BUDGET_DIVISOR = (
@@ -110,32 +110,10 @@ def execute_launch(
     _check_alignment(kernel, sums)
     is_rough = task.options.rough_boxes is not None
     shares = {} if is_rough else _find_distinct_row_shares(task, launch, sample, sums)
-    gathers = {} if is_rough else _estimate_unknown_gathers(task, sums)
+    gathers = {} if is_rough else find_gathers(task, sample, sums)
     profile = ProfileBuilder(task, launch, sample, sums, gathers, shares).build()
     return ExecutionResult(
         profile, _find_complete_log(sample, sums), sums.mbarrier_recorder, executor.is_endless
-    )
-
-
-def _estimate_unknown_gathers(
-    task: ExecutionTask, sums: LaunchSums
-) -> "Mapping[InstructionKey, GatherEstimate]":
-    """Estimate accesses whose addresses depend on unknown words, by instruction."""
-    wanted = {
-        (totals.access.row, totals.access.space): totals
-        for totals in sums.access_totals.values()
-        if totals.trust < AddressConfidence.LANE_PATTERN
-        and totals.access.address is not None
-        and totals.access.bulk is None
-    }
-    if not wanted:
-        return {}
-    from analyzer.execution.sampling.gather_estimate import estimate_gathers
-
-    return estimate_gathers(
-        task,
-        wanted,
-        find_target_buffers(task.image, ((t.access.row, t.base_address) for t in wanted.values())),
     )
 
 

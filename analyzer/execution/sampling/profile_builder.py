@@ -51,7 +51,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
     launch: Launch
     sample: CtaSample
     sums: LaunchSums
-    gather_estimates: Mapping[InstructionKey, GatherEstimate] = {}  # of addresses with unknown words
+    gather_estimates: Mapping[InstructionKey, GatherEstimate] = {}  # of addresses with loaded words
     # Distinct share of the bytes of rows that unknown words name, from adjacent CTAs: scattered ones do not
     # show which rows neighbors share.
     distinct_row_shares: Mapping[InstructionKey, float] = {}
@@ -270,7 +270,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         return build_grid_traffic(sum_requests(READ_KINDS), sum_requests(WRITE_KINDS))
 
     def _apply_gather_estimate(self, found: MemoryAccess, estimate: GatherEstimate) -> MemoryAccess:
-        """Fill unknown figures of an access with estimates from random words."""
+        """Fill unknown figures of an access with estimates from words that were given, or random ones."""
         in_global = found.space in GLOBAL_SPACES
         sectors, wavefronts = found.sectors, found.wavefronts
         if sectors is None and (in_global or found.space is AddressSpace.LOCAL):
@@ -281,8 +281,8 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
             found,
             sectors=sectors,
             wavefronts=wavefronts,
-            provenance=Provenance.ASSUMED,
-            address_provenance=Provenance.UNKNOWN,
+            provenance=found.provenance if estimate.has_known_words else Provenance.ASSUMED,
+            address_provenance=found.address_provenance if estimate.has_known_words else Provenance.UNKNOWN,
         )
         gathers = (
             self._gathers_by_allocation.get(_align_to_allocation(found.base_address)) if in_global else None
