@@ -59,7 +59,11 @@ class InstructionTiming:
         self.barrier_rows = frozenset(
             row for row, special in self.special_waits.items() if special.barrier_cycles
         )
-        self.stall_cycles: list[int] = np.maximum(control_codes.stall_cycles, 1).tolist()
+        stall_cycles = np.maximum(control_codes.stall_cycles, 1).astype(np.float64)
+        # A warp that has met goes on when the branch unit says where, whatever the compiler's stall count.
+        has_met = kernel.form_table.make_opcode_mask(_is_convergence_wait)[ids]
+        stall_cycles[has_met] = np.maximum(stall_cycles, latency_cycles)[has_met]
+        self.stall_cycles: list[float] = stall_cycles.tolist()
         self.write_barrier: list[int] = control_codes.write_barrier.tolist()
         self.read_barrier: list[int] = control_codes.read_barrier.tolist()
         self.wait_mask: list[int] = control_codes.wait_mask.tolist()
@@ -238,6 +242,10 @@ def _find_special_waits(
         if special is not None:
             found[row] = special
     return found
+
+
+def _is_convergence_wait(opcode: Opcode) -> bool:
+    return opcode.kind is OpKind.CONVERGENCE_WAIT
 
 
 def _is_global_store(opcode: Opcode) -> bool:
