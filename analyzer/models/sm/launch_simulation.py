@@ -164,19 +164,12 @@ def simulate_launch(model_input: ModelInput, miss_rates: MissRates, clock_mhz: f
     cta_programs = _build_cta_programs(model_input, warp_roles, timing, resource_demand, parameters, n_ctas)
     min_cycles = longest = 0.0
     is_longest_last = n_ctas <= _MAX_LONGEST_CTA_WAVES * parameters.ctas_per_sm
-    work = _find_scheduled_work(model_input)
-    if warp_roles.busiest_cta is not None and (is_longest_last or work is not None):
-        busiest_programs = _build_cta_programs(
-            model_input,
-            warp_roles.busiest_cta,
-            timing,
-            _scale_shared_demand(resource_demand, warp_roles.busiest_cta.mean_work_share),
-            parameters,
-            1,
-        )
-        longest = estimate_sm_cycles(busiest_programs.warp_programs, busiest_programs.parameters, 1).cycles
-        if is_longest_last:
-            min_cycles = longest
+    work, busiest = _find_scheduled_work(model_input), warp_roles.busiest_cta
+    if busiest is not None and is_longest_last:
+        lighter = _scale_shared_demand(resource_demand, busiest.mean_work_share)
+        min_cycles = _estimate_lone_cta(model_input, busiest, timing, lighter, parameters)
+    if busiest is not None and work is not None:
+        longest = _estimate_lone_cta(model_input, busiest, timing, resource_demand, parameters)
     factor = (
         1.0
         if work is None or not longest
@@ -223,7 +216,8 @@ def _find_schedule_factor(
 ) -> float:
     """Return the factor of CTAs of unequal work that follow each other.
 
-    longest_cycles: of the CTA that has most work, alone on its SM.
+    longest_cycles: of the CTA that has most work, alone on its SM, with the same demand for L2 and DRAM as
+    the programs: CTAs that follow each other keep all SMs busy, so shorter ones leave the others no share.
     """
     sms, n_slots = model_input.gpu.sm_count, model_input.occupancy.ctas_per_sm
     programs, parameters = cta_programs.warp_programs, cta_programs.parameters
@@ -338,6 +332,18 @@ def _build_cta_programs(
             model_input, warp_roles.merged_by_loops, timing, resource_demand, parameters, n_ctas
         )
     return _CtaPrograms(warp_programs, parameters)
+
+
+def _estimate_lone_cta(
+    model_input: ModelInput,
+    warp_roles: WarpRoles,
+    timing: InstructionTiming,
+    resource_demand: ResourceDemand,
+    parameters: SmParameters,
+) -> float:
+    """Estimate the cycles of one CTA that has its SM for itself."""
+    found = _build_cta_programs(model_input, warp_roles, timing, resource_demand, parameters, 1)
+    return estimate_sm_cycles(found.warp_programs, found.parameters, 1).cycles
 
 
 def _scale_shared_demand(resource_demand: ResourceDemand, mean_work_share: float) -> ResourceDemand:
