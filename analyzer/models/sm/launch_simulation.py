@@ -279,6 +279,7 @@ def _make_sm_parameters(
         l2_store_factor=store_factor.value if store_factor is not None else 0.0,
         pipe_slowdowns=_find_pipe_slowdowns(model_input),
         min_path_share=1.0 if contention is None else contention.min_path_share.value,
+        operand_queue_cycles=0.0 if contention is None else contention.operand_queue_cycles.value,
         max_queued_products=0 if contention is None else int(contention.max_queued_products.value),
         dispatch_cycles=memory.dispatch_cycles.value if memory.dispatch_cycles is not None else 0.0,
         fetch=find_fetch_parameters(model_input),
