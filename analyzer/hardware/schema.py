@@ -221,6 +221,7 @@ class WarpgroupContention(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     fp16_factor: HardwareParameter
     xu_factor: HardwareParameter
     min_path_share: HardwareParameter  # of the banks' cycles, for the load/store path, beside any product
+    operand_queue_cycles: HardwareParameter  # of reads by products that wait at the banks before a request
     max_queued_products: HardwareParameter  # of a sub-core, that are not done when another one issues
 
 

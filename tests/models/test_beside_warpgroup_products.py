@@ -53,3 +53,14 @@ def test_math_takes_longer_beside_products(tmp_path: Path, line: str, alone: int
 def test_products_take_cycles_of_shared_memory(tmp_path: Path, product: str, taken: float) -> None:
     """A product with one operand there takes half of them, one with two nearly all."""
     assert measure_delay(tmp_path, product, "STS.128 [R0], R{}", 16) == pytest.approx(taken, rel=0.2)
+
+
+@pytest.mark.parametrize(("product", "cycles", "late"), [(IN_SHARED_MEMORY, 32, 32), (IN_REGISTERS, 64, 8)])
+def test_shuffles_wait_for_operands_that_are_queued(
+    tmp_path: Path, product: str, cycles: float, late: float
+) -> None:
+    """Each of a chain waits for one product's operands where these take all cycles; hardly with A in registers."""
+    chained = "SHFL.BFLY PT, R2, R2, 0x2, 0x1f"  # 24 cycles alone
+    assert measure_delay(tmp_path, product, chained, 12) == pytest.approx(
+        cycles * (1 - 24 / (24 + late)), rel=0.2
+    )

@@ -19,6 +19,20 @@ def test_long_ctas_that_come_last_make_a_launch_longer() -> None:
     assert compute_schedule_factor(triangle[::-1].copy(), 8, SmSlots(4, 1, 1.0)) == pytest.approx(1.0)
 
 
+def test_each_number_of_resident_ctas_has_a_speed() -> None:
+    slots = SmSlots(1, 3, 1.6, (1.0, 1.5, 1.6))
+    assert find_last_end(np.full(3, 8.0), slots) == pytest.approx(24 / 1.6)
+    assert find_last_end(np.full(4, 8.0), slots) == pytest.approx(24 / 1.6 + 8)
+
+
+def test_mean_ctas_are_those_of_the_busiest_sm() -> None:
+    """Twelve on four SMs of two slots: two at once, then one alone, not two on each of the first two SMs."""
+    slots = SmSlots(4, 2, 1.5)
+    work = np.array([6.0, 10.0] * 6)
+    factor = compute_schedule_factor(work, 12, slots)
+    assert factor == pytest.approx(find_last_end(work, slots) / (16 / 1.5 + 8))
+
+
 @given(n_ctas=st.integers(1, 300), n_sms=N_SMS, n_slots=N_SLOTS)
 def test_equal_ctas_end_in_waves(n_ctas: int, n_sms: int, n_slots: int) -> None:
     slots = SmSlots(n_sms, n_slots, float(n_slots))

@@ -16,6 +16,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.ir.arrays import FloatArray
 
@@ -28,16 +29,24 @@ class SmSlots(Struct, frozen=True):
     n_sms: int
     n_slots: int
     gain: float  # speed of an SM with all slots taken over that with one CTA, 1 to n_slots
+    speeds: tuple[
+        float, ...
+    ] = ()  # of an SM with 1, 2, ... CTAs over that with one; empty: a line up to `gain`
 
     def compute_speed(self, n_resident: int) -> float:
         """Return the speed of an SM with so many CTAs over that with one."""
         if self.n_slots == 1:
             return 1.0
+        if self.speeds:
+            return self.speeds[n_resident - 1]
         return 1.0 + (self.gain - 1.0) * (n_resident - 1) / (self.n_slots - 1)
 
 
 def compute_schedule_factor(work: FloatArray, n_working: float, slots: SmSlots) -> float:
     """Return when the last CTA ends, over when it would if all CTAs that have work had the mean one.
+
+    Mean CTAs are those of the busiest SM, as it is simulated: they end at the same times, so handed out one
+    by one, those of the last wave would all go to the first SMs.
 
     work: [CTA] in any unit of time, of a CTA alone on an SM, in the order in which they are handed out.
     n_working: those that have work. 1 where there are too many CTAs for that to matter.
@@ -45,8 +54,8 @@ def compute_schedule_factor(work: FloatArray, n_working: float, slots: SmSlots) 
     n_equal, total = max(1, round(n_working)), float(work.sum())
     if not 1 < len(work) <= MAX_SCHEDULED_CTAS or total <= 0:
         return 1.0
-    equal = np.full(n_equal, total / n_equal)
-    return find_last_end(work, slots) / find_last_end(equal, slots)
+    equal = np.full(-(-n_equal // slots.n_sms), total / n_equal)
+    return find_last_end(work, slots) / find_last_end(equal, replace(slots, n_sms=1))
 
 
 def find_last_end(work: FloatArray, slots: SmSlots) -> float:

@@ -44,6 +44,7 @@ from analyzer.models.timeline_warp import InstructionTiming
 
 # Up to so many waves of CTAs, the longest CTA may decide the time of a launch.
 _MAX_LONGEST_CTA_WAVES = 2
+_SIMULATED_COUNTS = (1, 2, 3, 4, 8, 16)  # of CTAs on an SM, whose speed is simulated
 
 
 class WarpCycles(Struct, frozen=True, eq=False):
@@ -164,19 +165,12 @@ def simulate_launch(model_input: ModelInput, miss_rates: MissRates, clock_mhz: f
     cta_programs = _build_cta_programs(model_input, warp_roles, timing, resource_demand, parameters, n_ctas)
     min_cycles = longest = 0.0
     is_longest_last = n_ctas <= _MAX_LONGEST_CTA_WAVES * parameters.ctas_per_sm
-    work = _find_scheduled_work(model_input)
-    if warp_roles.busiest_cta is not None and (is_longest_last or work is not None):
-        busiest_programs = _build_cta_programs(
-            model_input,
-            warp_roles.busiest_cta,
-            timing,
-            _scale_shared_demand(resource_demand, warp_roles.busiest_cta.mean_work_share),
-            parameters,
-            1,
-        )
-        longest = estimate_sm_cycles(busiest_programs.warp_programs, busiest_programs.parameters, 1).cycles
-        if is_longest_last:
-            min_cycles = longest
+    work, busiest = _find_scheduled_work(model_input), warp_roles.busiest_cta
+    if busiest is not None and is_longest_last:
+        lighter = _scale_shared_demand(resource_demand, busiest.mean_work_share)
+        min_cycles = _estimate_lone_cta(model_input, busiest, timing, lighter, parameters)
+    if busiest is not None and work is not None:
+        longest = _estimate_lone_cta(model_input, busiest, timing, resource_demand, parameters)
     factor = (
         1.0
         if work is None or not longest
@@ -223,17 +217,39 @@ def _find_schedule_factor(
 ) -> float:
     """Return the factor of CTAs of unequal work that follow each other.
 
-    longest_cycles: of the CTA that has most work, alone on its SM.
+    longest_cycles: of the CTA that has most work, alone on its SM, with the same demand for L2 and DRAM as
+    the programs: CTAs that follow each other keep all SMs busy, so shorter ones leave the others no share.
     """
     sms, n_slots = model_input.gpu.sm_count, model_input.occupancy.ctas_per_sm
     programs, parameters = cta_programs.warp_programs, cta_programs.parameters
     alone = parameters.cta_turnover_cycles + estimate_sm_cycles(programs, parameters, 1).cycles
-    together = estimate_sm_cycles(programs, parameters, n_slots).cycles if n_slots > 1 else alone
-    gain = min(float(n_slots), max(1.0, n_slots * alone / together))
+    speeds = _measure_speeds(programs, parameters, n_slots, alone)
     mean, most = float(work.sum()) / n_busy_ctas, float(work.max())
     longer = max(0.0, longest_cycles + parameters.cta_turnover_cycles - alone)
     durations = np.maximum(alone + (work - mean) * longer / max(1.0, most - mean), 0.0)
-    return compute_schedule_factor(durations, n_busy_ctas, SmSlots(sms, n_slots, gain))
+    return compute_schedule_factor(durations, n_busy_ctas, SmSlots(sms, n_slots, speeds[-1], speeds))
+
+
+def _measure_speeds(
+    programs: tuple[WarpProgram, ...], parameters: SmParameters, n_slots: int, alone: float
+) -> tuple[float, ...]:
+    """Return the speed of an SM with 1, 2, ... CTAs over that with one; between some of them, by a line.
+
+    Full attention (64x32, head size 64) on an H100: 1, 1.43, 1.63, 1.71, 1.75 with one to five CTAs.
+    alone: cycles of one CTA with its turnover.
+    """
+    counts = sorted({count for count in _SIMULATED_COUNTS if count < n_slots} | {n_slots})
+    turnover = parameters.cta_turnover_cycles
+    speeds = [
+        1.0
+        if count == 1
+        else count * alone / (turnover + estimate_sm_cycles(programs, parameters, count).cycles)
+        for count in counts
+    ]
+    found: list[float] = []
+    for count, speed in enumerate(np.interp(range(1, n_slots + 1), counts, speeds).tolist(), 1):
+        found.append(min(float(count), max(found[-1] if found else 1.0, speed)))
+    return tuple(found)
 
 
 def _time_instructions(
@@ -285,6 +301,7 @@ def _make_sm_parameters(
         l2_store_factor=store_factor.value if store_factor is not None else 0.0,
         pipe_slowdowns=_find_pipe_slowdowns(model_input),
         min_path_share=1.0 if contention is None else contention.min_path_share.value,
+        operand_queue_cycles=0.0 if contention is None else contention.operand_queue_cycles.value,
         max_queued_products=0 if contention is None else int(contention.max_queued_products.value),
         dispatch_cycles=memory.dispatch_cycles.value if memory.dispatch_cycles is not None else 0.0,
         fetch=find_fetch_parameters(model_input),
@@ -338,6 +355,18 @@ def _build_cta_programs(
             model_input, warp_roles.merged_by_loops, timing, resource_demand, parameters, n_ctas
         )
     return _CtaPrograms(warp_programs, parameters)
+
+
+def _estimate_lone_cta(
+    model_input: ModelInput,
+    warp_roles: WarpRoles,
+    timing: InstructionTiming,
+    resource_demand: ResourceDemand,
+    parameters: SmParameters,
+) -> float:
+    """Estimate the cycles of one CTA that has its SM for itself."""
+    found = _build_cta_programs(model_input, warp_roles, timing, resource_demand, parameters, 1)
+    return estimate_sm_cycles(found.warp_programs, found.parameters, 1).cycles
 
 
 def _scale_shared_demand(resource_demand: ResourceDemand, mean_work_share: float) -> ResourceDemand:

@@ -212,6 +212,8 @@ class LoadStorePath:
             room = self.free - self.queue_cycles
             heappush(self.heap, (room if room > at else at, -1, None))
         done += step.latency_cycles
+        if step.load_store_cycles and not step.uses_ldgsts:
+            done += self.operand_reads.find_wait(begin)
         if step.l2_cycles:
             done = self._serve_beyond_l1(step, begin, done)
             self._note_drain(warp, step)

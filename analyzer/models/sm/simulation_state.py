@@ -47,6 +47,7 @@ class SmParameters(Struct, frozen=True, kw_only=True):
     # that the load/store path has.
     pipe_slowdowns: Mapping[int, float] = {}
     min_path_share: float = 1.0
+    operand_queue_cycles: float = 0.0  # of reads by products that are queued before a request of the path
     max_queued_products: int = 0  # of a sub-core, see `WarpgroupContention`; 0 where nothing limits them
     dispatch_cycles: float = 0.0  # of the port that hands instructions to the LSU and the XU; 0: no limit
     fetch: FetchParameters | None = None  # of code that the SM's own instruction cache cannot hold

@@ -94,7 +94,7 @@ class _SmSimulator:
         self.heap: EventHeap = []
         # Beside products of warpgroups, warps issue in turns; see the module.
         self.takes_turns, self.turn = bool(parameters.pipe_slowdowns), 0
-        operand_reads = OperandReads(parameters.min_path_share)
+        operand_reads = OperandReads(parameters.min_path_share, parameters.operand_queue_cycles)
         self.subcores = Subcores(parameters.n_subcores, parameters.read_release_cycles, operand_reads)
         self.mbarriers = Mbarriers(parameters, self.heap, warp_programs)
         self.path = LoadStorePath(parameters, self.heap, self.mbarriers, operand_reads)
