@@ -102,6 +102,7 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     # lanes whose integer additions to one word are combined into one
     atomic_combined_lanes: HardwareParameter
     path_queue_cycles: HardwareParameter  # work queued on the load/store path before warps stall on it
+    path_queue_instructions: HardwareParameter | None = None  # the same in instructions, where it is known
     # work that the SM's share of L2 or DRAM accepts at once, before it limits the rate
     l2_burst_cycles: HardwareParameter
     # work on L2 or DRAM that stores may leave queued before they block the load/store path
@@ -205,6 +206,10 @@ class IssueTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     scoreboard_cycles: HardwareParameter  # from setting a scoreboard to waiting for it
     # latency of IMAD.WIDE while the sub-core's tensor core works for a warpgroup; None: as ever
     wide_beside_warpgroup_cycles: HardwareParameter | None = None
+    # a warp keeps the issue port until it waits, then the one that has issued longest ago; None: the youngest
+    runs_in_turns: HardwareParameter | None = None
+    # in which an instruction reads its registers, so that conflicts even out; None: all at once
+    operand_window_cycles: HardwareParameter | None = None
 
 
 class WarpgroupContention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

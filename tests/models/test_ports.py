@@ -59,3 +59,20 @@ def test_conflicts_cost_a_kernel_time(tmp_path: Path) -> None:
 
     apart, together = time_of(2, 3, 4), time_of(2, 4, 6)
     assert together > 1.2 * apart
+
+
+def test_conflicts_even_out_where_operands_are_read_within_two_cycles(tmp_path: Path) -> None:
+    """As on Hopper: what reads two registers of a bank costs nothing beside others that leave the bank free."""
+    conflict, odd, even = "FFMA R1, R2, R4, R3", "FFMA R1, R3, R5, 2", "FFMA R1, R2, R4, R6"
+
+    def within_two(*lines: str) -> list[float]:
+        path = tmp_path / f"{abs(hash(lines))}.sass"
+        path.write_text(format_dump("sm_90", *lines, "EXIT"))
+        situation = make_model_input(KernelLaunch(path, "kernel", "h100", (1,), (32,)))
+        pipes = situation.costs.pipe[situation.kernel.opcode_ids].tolist()
+        found: list[float] = count_port_cycles(situation.cfg, pipes, 2, 2).tolist()
+        return found[: len(lines)]
+
+    assert within_two(conflict, odd, conflict, odd) == [1, 1, 1, 2]
+    assert within_two(*[conflict] * 4) == [1, 2, 2, 2]
+    assert within_two(*[even] * 3) == [1, 3, 3]

@@ -28,6 +28,7 @@ from analyzer.models.sm.extrapolation import (
     simulates_whole_warps,
 )
 from analyzer.models.sm.instruction_fetch import find_fetch_parameters
+from analyzer.models.sm.issue_order import issues_in_runs
 from analyzer.models.sm.launch_tail import SmLoad, estimate_waves, scale_shared_cycles
 from analyzer.models.sm.resource_demand import (
     ResourceDemand,
@@ -304,8 +305,16 @@ def _make_sm_parameters(
         operand_queue_cycles=0.0 if contention is None else contention.operand_queue_cycles.value,
         max_queued_products=0 if contention is None else int(contention.max_queued_products.value),
         dispatch_cycles=memory.dispatch_cycles.value if memory.dispatch_cycles is not None else 0.0,
+        load_store_queue_instructions=_find_queue_instructions(model_input),
+        issues_in_runs=issues_in_runs(model_input),
         fetch=find_fetch_parameters(model_input),
     )
+
+
+def _find_queue_instructions(model_input: ModelInput) -> int:
+    """Return how many instructions wait for the load/store path before warps stall; 0: not known."""
+    found = model_input.arch.memory.path_queue_instructions
+    return int(found.value) if found is not None and issues_in_runs(model_input) else 0
 
 
 def _find_pipe_slowdowns(model_input: ModelInput) -> Mapping[int, float]:

@@ -26,6 +26,7 @@ deep queue of their own. An instruction that overwrites the address of an LDGSTS
 some cycles after all lines of the LDGSTS before it have been taken in.
 """
 
+from collections import deque
 from heapq import heappop, heappush
 
 from analyzer.models.sm.mbarriers import Mbarriers
@@ -118,6 +119,35 @@ class DramShare:
         return done
 
 
+class PathQueue:
+    """What waits for the load/store path: instructions, or cycles of work where their number is not known."""
+
+    __slots__ = ("begins", "cycles", "instructions")
+
+    def __init__(self, cycles: float, instructions: int) -> None:
+        self.cycles, self.instructions = cycles, instructions
+        self.begins = deque[float]()  # of requests in the queue, in order
+
+    def add(self, begin: float) -> None:
+        """Add a request that begins then."""
+        if self.instructions:
+            self.begins.append(begin)
+
+    def find_room(self, at: float, path_free: float) -> float:
+        """Return when there is room for another request, `at` at the earliest.
+
+        path_free: when the path has served all so far.
+        """
+        if not self.instructions:
+            room = path_free - self.cycles
+            return room if room > at else at
+        begins = self.begins
+        while begins and begins[0] <= at:
+            begins.popleft()
+        late = len(begins) - self.instructions
+        return at if late < 0 else begins[late]
+
+
 class LoadStorePath:
     """The load/store path of an SM, with the warps that wait for room, and the memory behind it."""
 
@@ -140,7 +170,7 @@ class LoadStorePath:
         "max_ldgsts",
         "mbarriers",
         "operand_reads",
-        "queue_cycles",
+        "queue",
         "read_release_cycles",
         "store_queue_cycles",
         "tags_free",
@@ -158,7 +188,8 @@ class LoadStorePath:
         self.copy_writes: list[tuple[float, float]] = []  # heap: time and cycles of what LDGSTS bring
         self.l2 = L2Share(parameters.l2_store_factor)
         self.dram = DramShare(parameters.dram_load_cycles, parameters.dram_burst_cycles)
-        self.queue_cycles, self.burst_cycles = parameters.load_store_queue_cycles, parameters.l2_burst_cycles
+        self.queue = PathQueue(parameters.load_store_queue_cycles, parameters.load_store_queue_instructions)
+        self.burst_cycles = parameters.l2_burst_cycles
         self.store_queue_cycles = parameters.store_queue_cycles
         self.read_release_cycles = parameters.read_release_cycles
         self.ldgsts_read_release_cycles = parameters.ldgsts_read_release_cycles
@@ -201,16 +232,17 @@ class LoadStorePath:
                 time += late
                 at = warp.blocked_since
             step.wait_cycles[_MEMORY_PIPE] += at - warp.blocked_since
-        elif not step.uses_ldgsts and (self.waiting_warps or self.free - at > self.queue_cycles):
+        elif not step.uses_ldgsts and (self.waiting_warps or self.queue.find_room(at, self.free) > at):
             self._keep_warp(warp, at)
             return None
         begin = self._take_path(step, at)
+        if not step.uses_ldgsts:
+            self.queue.add(begin)
         done = self.free
         if step.tag_cycles:
             done = self._serve_tags(step, begin)
         if is_admitted and self.waiting_warps:
-            room = self.free - self.queue_cycles
-            heappush(self.heap, (room if room > at else at, -1, None))
+            heappush(self.heap, (self.queue.find_room(at, self.free), -1, None))
         done += step.latency_cycles
         if step.load_store_cycles and not step.uses_ldgsts:
             done += self.operand_reads.find_wait(begin)
@@ -284,7 +316,7 @@ class LoadStorePath:
         warp.blocked_since = at
         heappush(self.waiting_warps, (-warp.number, warp))
         if len(self.waiting_warps) == 1:
-            heappush(self.heap, (self.free - self.queue_cycles, -1, None))
+            heappush(self.heap, (self.queue.find_room(at, self.free), -1, None))
 
     def _serve_tags(self, step: SimulatedStep, begin: float) -> float:
         """Return when both path and tags are done; tags that fall too far behind hold up the path.
@@ -299,8 +331,8 @@ class LoadStorePath:
             self.tags_free = begin + step.tag_cycles
         if self.tags_free > done:
             done = self.tags_free
-        if self.tags_free - self.queue_cycles > self.free:
-            self.free = self.tags_free - self.queue_cycles
+        if self.tags_free - self.queue.cycles > self.free:
+            self.free = self.tags_free - self.queue.cycles
         return done
 
     def _serve_beyond_l1(self, step: SimulatedStep, begin: float, done: float) -> float:

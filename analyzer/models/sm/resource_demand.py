@@ -247,7 +247,9 @@ def _count_port_cycles(model_input: ModelInput) -> tuple[float, ...]:
         return (0.0,) * len(model_input.kernel)
     pipes = model_input.costs.pipe[model_input.kernel.opcode_ids].tolist()
     n_banks = int(model_input.arch.limits.register_banks.value)
-    return tuple(count_port_cycles(model_input.cfg, pipes, n_banks).tolist())
+    window = model_input.arch.issue.operand_window_cycles
+    window_cycles = None if window is None else int(window.value)
+    return tuple(count_port_cycles(model_input.cfg, pipes, n_banks, window_cycles).tolist())
 
 
 def _classify_rows(model_input: ModelInput) -> NDArray[np.int8]:

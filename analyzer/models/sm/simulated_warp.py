@@ -16,7 +16,7 @@ from analyzer.execution.profile.mbarrier_pipelines import PipelineRamp
 from analyzer.models.sm.resource_demand import OUTGOING_KINDS
 from analyzer.models.sm.simulation_state import N_WAIT_COLUMNS, ROUNDING_TOLERANCE, PipelineParameters
 from analyzer.models.sm.warp_program import CtaBarrier, StepSequence, WarpProgram
-from analyzer.models.wait_causes import WaitCause
+from analyzer.models.wait_causes import REGISTER_PORTS_INDEX, WaitCause
 
 _SHORT_SCOREBOARD, _LONG_SCOREBOARD = int(WaitCause.SHORT_SCOREBOARD), int(WaitCause.LONG_SCOREBOARD)
 _BARRIER = int(WaitCause.BARRIER)
@@ -97,12 +97,14 @@ def make_steps(
     *,
     max_queued_products: int,
     fetches_code: bool,
+    issues_in_runs: bool,
 ) -> list[SimulatedStep]:
     """Build the steps of one program.
 
     handlers: by kind of step.
     pipe_slowdowns: by pipe, factor on its cycles while a product of a warpgroup runs.
     fetches_code: the SM's instruction cache does not hold all.
+    issues_in_runs: see `issue_order`.
     """
     code_lines = program.code_lines if fetches_code else [()] * len(program)
     last_steps = {sequence.stop - 1 for sequence in program.sequences}
@@ -140,7 +142,10 @@ def make_steps(
         program.wait_scoreboards,
         program.depbar_waits,
         program.max_pending_groups,
-        program.issue_slots,
+        [
+            _find_held_slots(slots, pipes) if issues_in_runs else slots
+            for slots, pipes in zip(program.issue_slots, program.pipe_cycles, strict=True)
+        ],
         program.stall_cycles,
         program.pipe_cycles,
         [_slow_down(pipes, pipe_slowdowns) for pipes in program.pipe_cycles],
@@ -173,6 +178,11 @@ def make_steps(
         max_queued,
     )
     return list(map(SimulatedStep, *columns))
+
+
+def _find_held_slots(slots: float, pipe_cycles: tuple[tuple[int, float, float], ...]) -> float:
+    """Return the cycles in which no other warp issues: those of the register ports, where they are more."""
+    return max([slots, *(cycles for pipe, cycles, _ in pipe_cycles if pipe == REGISTER_PORTS_INDEX)])
 
 
 def _slow_down(

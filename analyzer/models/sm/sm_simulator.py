@@ -47,11 +47,12 @@ from analyzer.models.sm.simulated_warp import (
 from analyzer.models.sm.simulation_state import (
     NO_INSTRUCTIONS_COLUMN,
     NOT_SELECTED_COLUMN,
+    ROUNDING_TOLERANCE,
     IterationProgress,
     SimulationResult,
     SmParameters,
 )
-from analyzer.models.sm.subcores import ISSUE_INDEX, Subcores
+from analyzer.models.sm.subcores import ISSUE_INDEX, OWNER_INDEX, Subcores
 from analyzer.models.sm.warp_program import WarpProgram
 from analyzer.models.wait_causes import WAIT_CAUSE_BY_PIPE, WaitCause
 
@@ -71,6 +72,7 @@ _NEVER = 1e300
 _PACE_START_SHARE = 0.34
 _UNLIMITED_ITERATIONS = 1 << 60
 _FIRST_WARP_NUMBER = 1 << 40  # the number of the first warp; later ones have lower numbers and come first
+_RUN_LEAD = 1 << 50  # on all turns: a warp that goes on without a wait comes first
 
 
 def simulate_ctas(
@@ -92,8 +94,8 @@ class _SmSimulator:
         self.last_end = -parameters.cta_end_interval_cycles
         self.result = SimulationResult()
         self.heap: EventHeap = []
-        # Beside products of warpgroups, warps issue in turns; see the module.
-        self.takes_turns, self.turn = bool(parameters.pipe_slowdowns), 0
+        # Beside products of warpgroups, and in runs, warps issue in turns; see the module and `issue_order`.
+        self.takes_turns, self.turn = bool(parameters.pipe_slowdowns) or parameters.issues_in_runs, 0
         operand_reads = OperandReads(parameters.min_path_share, parameters.operand_queue_cycles)
         self.subcores = Subcores(parameters.n_subcores, parameters.read_release_cycles, operand_reads)
         self.mbarriers = Mbarriers(parameters, self.heap, warp_programs)
@@ -108,6 +110,7 @@ class _SmSimulator:
                 parameters.pipe_slowdowns,
                 max_queued_products=parameters.max_queued_products,
                 fetches_code=self.code is not None,
+                issues_in_runs=parameters.issues_in_runs,
             )
             for program in warp_programs
         ]
@@ -148,6 +151,7 @@ class _SmSimulator:
     def run_events(self) -> None:  # noqa: C901 - see the module: all that each step does
         """Follow the warp with the earliest time until another one's comes first, and so on."""
         heap, code, takes_turns = self.heap, self.code, self.takes_turns
+        in_runs = self.parameters.issues_in_runs
         resumed: tuple[float, int, SimulatedWarp] | None = None  # the last warp, where it is not kept
         while resumed is not None or heap or self.release_blocked_warps():
             time, _, entry = heappop(heap) if resumed is None else heappushpop(heap, resumed)
@@ -183,9 +187,12 @@ class _SmSimulator:
                         if limit <= time:
                             # others may be ready as well then, and younger
                             warp.phase = _HAS_WAITED
-                            resumed = (time, warp.turn, warp)
+                            is_run = free[OWNER_INDEX] == warp.number and cause == NOT_SELECTED_COLUMN
+                            resumed = (time, warp.number - _RUN_LEAD if is_run else warp.turn, warp)
                             break
                     free[ISSUE_INDEX] = time + step.issue_slots
+                    if in_runs:
+                        free[OWNER_INDEX] = warp.number
                     if takes_turns:
                         self.turn += 1
                         warp.turn = self.turn
@@ -229,7 +236,10 @@ class _SmSimulator:
                 elif not self.end_iteration(warp, time):
                     break
                 if time > limit:
-                    resumed = (time, warp.turn, warp)
+                    is_run = (
+                        free[OWNER_INDEX] == warp.number and time <= free[ISSUE_INDEX] + ROUNDING_TOLERANCE
+                    )
+                    resumed = (time, warp.number - _RUN_LEAD if is_run else warp.turn, warp)
                     break
 
     def launch_cta(self, time: float) -> None:

@@ -19,6 +19,7 @@ from analyzer.models.wait_causes import REGISTER_PORTS_INDEX
 _SHARED_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in SM_LEVEL_PIPES)
 _TENSOR_PIPE_INDEX = PIPE_INDEX[Pipe.TENSOR]
 ISSUE_INDEX = REGISTER_PORTS_INDEX + 1  # of the issue port in a sub-core's list
+OWNER_INDEX = ISSUE_INDEX + 1  # number of the warp that issued last
 
 
 class Subcores:
@@ -35,7 +36,7 @@ class Subcores:
 
     def __init__(self, n_subcores: int, read_release_cycles: float, operand_reads: OperandReads) -> None:
         self.operand_reads = operand_reads
-        self.pipe_free = [[0.0] * (ISSUE_INDEX + 1) for _ in range(n_subcores)]
+        self.pipe_free = [[0.0] * (OWNER_INDEX + 1) for _ in range(n_subcores)]
         self.product_ends = [deque[float]() for _ in range(n_subcores)]  # of products not known to be done
         self.n_warps = [0] * n_subcores
         self.read_release_cycles = read_release_cycles

@@ -27,6 +27,7 @@ from analyzer.isa.control_encoding import NO_BARRIER
 from analyzer.models.block_sequences import BlockSequence, split_into_block_sequences
 from analyzer.models.interface import ModelInput
 from analyzer.models.sm.instruction_fetch import find_entered_lines
+from analyzer.models.sm.issue_order import issues_in_runs
 from analyzer.models.sm.resource_demand import ResourceDemand, StepKind
 from analyzer.models.timeline_warp import InstructionTiming
 from analyzer.models.wait_causes import REGISTER_PORTS_INDEX
@@ -144,6 +145,7 @@ def build_warp_program(
     warp_program = WarpProgram()
     cfg, memory = model_input.cfg, model_input.arch.memory
     miss_cycles_per_row = memory.instruction_miss_cycles.value * _INSTRUCTION_BYTES / memory.line_bytes.value
+    in_runs = issues_in_runs(model_input)
     sequences: list[BlockSequence] = []
     for sequence in split_into_block_sequences(cfg, model_input.loop_forest):
         counts = [float(weights[cfg.blocks[b].start]) for b in sequence.blocks]
@@ -156,7 +158,10 @@ def build_warp_program(
         for block, count in zip(sequence.blocks, counts, strict=True):
             if count > 0:
                 rows = range(cfg.blocks[block].start, cfg.blocks[block].stop)
-                _StepBuilder(warp_program, timing, resource_demand, count / iterations).append_rows(rows)
+                builder = _StepBuilder(
+                    warp_program, timing, resource_demand, count / iterations, ends_at_stalls=in_runs
+                )
+                builder.append_rows(rows)
         has_barrier = int(StepKind.CTA_BARRIER) in warp_program.kind[start:]
         size = sum(cfg.blocks[b].stop - cfg.blocks[b].start for b in sequence.blocks) * _INSTRUCTION_BYTES
         per_row = miss_cycles_per_row if size > memory.instruction_cache_bytes.value else 0.0
@@ -240,7 +245,7 @@ def _are_nested_or_disjoint(one: OuterLoop, other: OuterLoop) -> bool:
 class _StepBuilder:
     """Cut the rows of one block into steps."""
 
-    __slots__ = ("_resource_demand", "_share", "_timing", "_warp_program")
+    __slots__ = ("_ends_at_stalls", "_resource_demand", "_share", "_timing", "_warp_program")
 
     def __init__(
         self,
@@ -248,7 +253,10 @@ class _StepBuilder:
         timing: InstructionTiming,
         resource_demand: ResourceDemand,
         share: float,
+        *,
+        ends_at_stalls: bool,
     ) -> None:
+        self._ends_at_stalls = ends_at_stalls  # where others issue next, see `issue_order`
         self._warp_program, self._timing, self._resource_demand, self._share = (
             warp_program,
             timing,
@@ -270,9 +278,10 @@ class _StepBuilder:
             self._append_step(begin, rows[-1], StepKind.NONE)
 
     def _starts_step(self, row: int) -> bool:
-        """Return whether a row begins a step: it waits for a scoreboard, or for a slow pipe."""
+        """Return whether a row begins a step: it waits for a scoreboard, a slow pipe or its turn."""
         timing = self._timing
         waits = row in timing.special_waits or bool(timing.wait_mask[row])
+        waits |= self._ends_at_stalls and timing.stall_cycles[row - 1] > 1.0
         return waits or timing.pipe[row] in _SLOW_PIPES or row in self._resource_demand.wide_hazards.waits
 
     def _classify_row(self, row: int) -> StepKind:
