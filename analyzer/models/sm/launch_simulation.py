@@ -190,6 +190,7 @@ def simulate_launch(model_input: ModelInput, miss_rates: MissRates, clock_mhz: f
         n_ctas=n_ctas,
         n_slots=parameters.ctas_per_sm,
         mean_ctas=mean_ctas if factor == 1.0 else n_ctas,
+        n_sms=sms,
         mean_load_share=mean_load_share,
         min_l2_share=find_min_l2_share(model_input, clock_mhz),
     )
