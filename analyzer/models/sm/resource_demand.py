@@ -156,7 +156,9 @@ def measure_resource_demand(
     by_lines *= np.where(is_store, _compute_l2_store_line_cycles(model_input), 0.0)
     l2_cycles = np.maximum(l2_cycles, by_lines)
     lines = _count_lines(model_input, model_input.access_bytes.global_bytes / SECTOR_BYTES)
-    requests = compute_request_cycles(model_input, lines * l2_share * mean_load_share, clock_mhz, sms)
+    lines *= l2_share * mean_load_share
+    lines *= np.where(is_copied, factors.lookups + factors.missed_lookups * dram_share, 1.0)
+    requests = compute_request_cycles(model_input, lines, clock_mhz, sms)
     l2_cycles = np.maximum(l2_cycles, requests)
     l2_cycles[copies] = np.maximum(l2_cycles, moved * dram_share / slowest)[copies]
     l2_cycles = np.maximum(l2_cycles, _compute_copy_engine_cycles(model_input) * mean_load_share)
