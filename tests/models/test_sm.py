@@ -19,7 +19,7 @@ from analyzer.models.model_result import find_clock_mhz
 from analyzer.models.sm.extrapolation import ALL_ITERATIONS, estimate_sm_cycles
 from analyzer.models.sm.iteration_plan import plan_sequences, plan_truncated_sequences
 from analyzer.models.sm.launch_simulation import simulate_launch
-from analyzer.models.sm.launch_tail import SmLoad, estimate_waves
+from analyzer.models.sm.launch_tail import SmLoad, count_most_ctas, estimate_waves
 from analyzer.models.sm.resource_demand import StepKind
 from analyzer.models.sm.simulation_state import (
     N_WAIT_COLUMNS,
@@ -815,7 +815,7 @@ ALONE = replace(FIGURES, role_by_warp=(0,), max_iterations=ROUNDS)
 def find_load(n_ctas: int, n_slots: int = 1) -> SmLoad:
     mean = n_ctas / N_SMS
     busiest = -(-n_ctas // N_SMS)
-    return SmLoad(busiest, n_slots, mean, mean / busiest, min_l2_share=0.5)
+    return SmLoad(busiest, n_slots, mean, N_SMS, mean_load_share=mean / busiest, min_l2_share=0.5)
 
 
 def estimate(n_ctas: int) -> float:
@@ -845,6 +845,26 @@ def test_last_wave_has_the_shares_that_it_leaves_unused() -> None:
     assert estimate(N_SMS + 1) == pytest.approx(full + ROUNDS * ISSUE_CYCLES, rel=0.1)
     times = [estimate(N_SMS + n) for n in (1, 40, 80, 120, N_SMS)]
     assert times == sorted(times)
+
+
+def test_ctas_of_a_last_wave_gather_where_those_before_end_together() -> None:
+    """Three CTAs of an SM share its load/store path: 116 after a wave of them take it as long once more."""
+    access: dict[str, object] = {
+        "kind": int(StepKind.SHARED_MEMORY),
+        "load_store_cycles": 4.0,
+        "write_scoreboard": 0,
+        "wait_scoreboards": (0,),
+    }
+    script, figures = script_of(*[access] * 10 * ROUNDS), replace(ALONE, ctas_per_sm=3)
+    wave, more = (estimate_waves((script,), figures, find_load(n, 3)).cycles for n in (396, 396 + 116))
+    assert more == pytest.approx(2 * wave, rel=0.05)
+
+
+def test_slots_that_free_first_get_the_next_ctas() -> None:
+    """One SM gets as many CTAs as it holds where its own end closer together than SMs are apart."""
+    assert count_most_ctas((0.0, 10.0, 20.0), 100_000.0, 116, N_SMS) == 3
+    assert count_most_ctas((0.0, 10_000.0, 20_000.0), 100_000.0, 116, N_SMS) == 1
+    assert count_most_ctas((0.0, 10_000.0, 20_000.0), 100_000.0, 232, N_SMS) == 2
 
 
 @pytest.mark.parametrize("n_slots", [1, 2])

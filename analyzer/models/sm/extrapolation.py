@@ -68,7 +68,7 @@ class SmEstimate(Struct, frozen=True, eq=False):
     max_iterations: int  # of each sequence in it
     # By role, iterations of the sequence at each first step, where sequences were simulated in their order.
     simulated_iterations: tuple[Mapping[int, int], ...] = ()
-    # Of the simulated CTAs, in order, those of all iterations where a line gives them; none if they do not show.
+    # Of the simulated CTAs, in order, and of all iterations where a line gives them.
     cta_end_cycles: tuple[float, ...] = ()
 
     def count_simulated_iterations(self, role: int, sequence: StepSequence) -> int:

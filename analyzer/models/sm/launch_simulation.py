@@ -247,6 +247,10 @@ def _time_instructions(
         latency[row] += compute_memory_latency_cycles(
             model_input, MissRates(1.0, resource_demand.copied_miss_share)
         )
+    waits = resource_demand.shared_copy_waits
+    for row in np.flatnonzero(waits.miss_shares).tolist():
+        miss_rates = MissRates(1.0, float(waits.miss_shares[row]))
+        latency[row] = float(waits.batch_cycles[row]) + compute_memory_latency_cycles(model_input, miss_rates)
     return InstructionTiming(
         model_input.kernel,
         model_input.costs,

@@ -7,11 +7,12 @@ SMs busy, and the last wave what more CTAs take at the larger shares.
 Example: 133 CTAs on 132 SMs of one slot. A CTA takes 100 cycles where all SMs load, and 80 alone: the launch
 takes 180, not the 160 of two CTAs at the mean share, which is half.
 
-The CTAs of the last wave go to the slots that free first. Where the CTAs of an SM end together, as those of
-products that the L2 binds do, a few SMs get as many as they hold and the others none. Where they end one by
-one, each SM gets one before any gets two. Nsight Compute shows both on an H100 (docs/h100.md): of 1.29 waves
-of three CTAs, the mean SM is busy for .76 of the launch, with 2.83 CTAs while it is; of 2.59 waves of an FP32
-product, whose CTAs end 14 % of its time apart, for .96.
+The CTAs of the last wave go to the slots that free first. Where the CTAs of an SM end together, a few SMs get
+as many as they hold and the others none. Where they end one by one, each SM gets one before any gets two.
+Clocks of CTAs show both on an H100 (traces/h100/tail.txt.xz): 233 CTAs follow two waves of three; those of
+LDS, of FFMA and of reads of the L2 fill 59 to 66 SMs with three. 389 CTAs of LDS follow two waves of five,
+whose CTAs end far apart, and each SM gets two or three. So do products: of 1.29 waves of three CTAs the mean
+SM is busy for .76 of the launch, with 2.83 CTAs while it is (Nsight Compute).
 
 Example: 116 CTAs follow a wave of three on each of 132 SMs. Where these end within less than SMs are apart,
 39 SMs get three each, and the launch takes two waves of three, the second at the larger shares.
@@ -30,8 +31,8 @@ from analyzer.models.sm.warp_program import WarpProgram
 
 _MAX_WAVES = 8  # with more, the last one is little of the whole
 _MIN_TAIL_CHANGE = 0.05  # of the shares, that is worth two more simulations
-# Standard deviation of the pace of SMs that do the same: those of an H100 are busy for .970 to .985 of one wave
-# of products by two CTAs an SM, which is five times this.
+# Standard deviation of the pace of SMs that do the same. An H100's: .0002 to .004 for FFMA and LDS, .012 to
+# .14 where L2 or DRAM bind (traces/h100/tail.txt.xz).
 _SM_PACE_SPREAD = 0.003
 
 
