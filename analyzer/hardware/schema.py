@@ -122,7 +122,8 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     dram_burst_cycles: HardwareParameter | None = None
     # difference in DRAM latency between the fastest and the slowest copy to shared memory
     dram_spread_cycles: HardwareParameter | None = None
-    # what the slowest of a batch of shared lines from the DRAM takes beyond the latency of one; None: nothing
+    # What the slowest of a batch of lines from the DRAM takes beyond the latency of one, where CTAs share
+    # them and wait for the same fill; None: it is not known that they do.
     dram_batch_cycles: HardwareParameter | None = None
     mshrs_per_sm: HardwareParameter | None = None  # L1 misses in flight; None: no limit
     ldgsts_per_warp: HardwareParameter | None = None  # LDGSTS in flight; None: no limit

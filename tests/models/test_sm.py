@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from statistics import NormalDist
 
 import pytest
 from kernel_launches import KernelLaunch, make_model_input, predict_with_model
@@ -19,7 +20,7 @@ from analyzer.models.model_result import find_clock_mhz
 from analyzer.models.sm.extrapolation import ALL_ITERATIONS, estimate_sm_cycles
 from analyzer.models.sm.iteration_plan import plan_sequences, plan_truncated_sequences
 from analyzer.models.sm.launch_simulation import simulate_launch
-from analyzer.models.sm.launch_tail import SmLoad, count_most_ctas, estimate_waves
+from analyzer.models.sm.launch_tail import SmLoad, count_gathered_ctas, estimate_waves
 from analyzer.models.sm.resource_demand import StepKind
 from analyzer.models.sm.simulation_state import (
     N_WAIT_COLUMNS,
@@ -847,24 +848,31 @@ def test_last_wave_has_the_shares_that_it_leaves_unused() -> None:
     assert times == sorted(times)
 
 
-def test_ctas_of_a_last_wave_gather_where_those_before_end_together() -> None:
-    """Three CTAs of an SM share its load/store path: 116 after a wave of them take it as long once more."""
+def test_ctas_of_a_last_wave_gather_where_the_l2_binds() -> None:
+    """Three CTAs of an SM share its port to the L2: 116 after a wave of them take it as long once more.
+
+    An SM's part of the L2 is half of its port, and the last wave has a third of the SMs.
+    """
     access: dict[str, object] = {
-        "kind": int(StepKind.SHARED_MEMORY),
-        "load_store_cycles": 4.0,
+        "kind": int(StepKind.LOAD),
+        "l2_cycles": 8.0,
         "write_scoreboard": 0,
         "wait_scoreboards": (0,),
     }
-    script, figures = script_of(*[access] * 10 * ROUNDS), replace(ALONE, ctas_per_sm=3)
-    wave, more = (estimate_waves((script,), figures, find_load(n, 3)).cycles for n in (396, 396 + 116))
-    assert more == pytest.approx(2 * wave, rel=0.05)
+    times = []
+    for n_ctas in (396, 396 + 116):
+        load = find_load(n_ctas, 3)
+        script = script_of(*[access | {"l2_cycles": 8.0 * load.mean_load_share}] * 40 * ROUNDS)
+        times.append(estimate_waves((script,), replace(ALONE, ctas_per_sm=3), load).cycles)
+    assert times[1] == pytest.approx(1.5 * times[0], rel=0.05)
 
 
 def test_slots_that_free_first_get_the_next_ctas() -> None:
-    """One SM gets as many CTAs as it holds where its own end closer together than SMs are apart."""
-    assert count_most_ctas((0.0, 10.0, 20.0), 100_000.0, 116, N_SMS) == 3
-    assert count_most_ctas((0.0, 10_000.0, 20_000.0), 100_000.0, 116, N_SMS) == 1
-    assert count_most_ctas((0.0, 10_000.0, 20_000.0), 100_000.0, 232, N_SMS) == 2
+    """An SM gets as many CTAs as it holds where its own end closer together than SMs are apart."""
+    pace = NormalDist(1.0, 0.003)
+    assert count_gathered_ctas((0.0, 10.0, 20.0), 100_000.0, 116, pace, N_SMS) == 3
+    assert count_gathered_ctas((0.0, 10_000.0, 20_000.0), 100_000.0, 116, pace, N_SMS) == 1
+    assert count_gathered_ctas((0.0, 10_000.0, 20_000.0), 100_000.0, 232, pace, N_SMS) == 2
 
 
 @pytest.mark.parametrize("n_slots", [1, 2])

@@ -31,9 +31,10 @@ from analyzer.models.sm.warp_program import WarpProgram
 
 _MAX_WAVES = 8  # with more, the last one is little of the whole
 _MIN_TAIL_CHANGE = 0.05  # of the shares, that is worth two more simulations
-# Standard deviation of the pace of SMs that do the same. An H100's: .0002 to .004 for FFMA and LDS, .012 to
-# .14 where L2 or DRAM bind (traces/h100/tail.txt.xz).
-_SM_PACE_SPREAD = 0.003
+# Standard deviation of the pace of SMs that do the same, on an H100 (traces/h100/tail.txt.xz): .012 to .018
+# by two CTAs an SM where the L2 binds, .02 to .05 where the DRAM does, and more by three and five.
+_PACE_SPREAD = 0.014
+_MIN_BINDING_SHARE = 0.7  # of the cycles that an SM's part of L2 or DRAM is busy, from which on it binds
 
 
 class SmLoad(Struct, frozen=True):
@@ -81,10 +82,11 @@ def estimate_waves(
     n_full = load.n_full
     if not 0 < n_full < load.n_ctas <= _MAX_WAVES * load.n_slots or parameters.pipelines:
         return found
-    n_last = max(load.n_ctas - n_full, _count_gathered_ctas(found, load))
-    if n_full + n_last == load.n_ctas and load.mean_load_share > 1.0 - _MIN_TAIL_CHANGE:
+    n_even = load.n_ctas - n_full
+    n_gathered = _find_gathered_ctas(warp_programs, parameters, load, found)
+    is_uneven = load.mean_load_share <= 1.0 - _MIN_TAIL_CHANGE
+    if not is_uneven and n_gathered <= n_even:
         return found
-    tail_share = min(1.0, load.n_tail / load.n_sms / n_last)
 
     def estimate_at(share: float) -> Callable[[int], float]:
         factor = share / load.mean_load_share
@@ -92,27 +94,65 @@ def estimate_waves(
         programs = tuple(scale_shared_cycles(one, factor, l2_factor) for one in warp_programs)
         return lambda n_ctas: estimate_sm_cycles(programs, parameters, n_ctas).cycles
 
-    busy, tail = estimate_at(1.0), estimate_at(tail_share)
-    last = max(0.0, tail(n_full + n_last) - tail(n_full))
-    return replace(found, cycles=busy(n_full) + last)
+    def estimate_last_wave(n_last: int) -> float:
+        tail = estimate_at(min(1.0, load.n_tail / load.n_sms / n_last))
+        return max(0.0, tail(n_full + n_last) - tail(n_full))
+
+    full_cycles = estimate_at(1.0)(n_full)
+    even = full_cycles + estimate_last_wave(n_even) if is_uneven else found.cycles
+    if n_gathered <= n_even:
+        return replace(found, cycles=even)
+    # no SM is done sooner for having waited for CTAs that others got
+    return replace(found, cycles=max(even, full_cycles + estimate_last_wave(n_gathered)))
 
 
-def _count_gathered_ctas(found: SmEstimate, load: SmLoad) -> int:
-    """Count the CTAs of the last wave that the SM with most of them gets; the first slots to free get one."""
+def _find_gathered_ctas(
+    warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, load: SmLoad, found: SmEstimate
+) -> int:
+    """Find how many CTAs of the last wave an SM gets that gets any, as slots free.
+
+    0 where neither L2 nor DRAM binds: CTAs of FFMA end together by two and three an SM, and .7 of their time
+    apart by five, and the simulation does not tell that well.
+    """
     ends = found.cta_end_cycles[: load.n_full][-load.n_slots :]
     if len(ends) < load.n_slots:
         return 0
-    full_wave_cycles = found.cycles * load.n_full / load.n_ctas
-    return count_most_ctas([end - ends[0] for end in ends], full_wave_cycles, load.n_tail, load.n_sms)
+    busy_cycles = load.n_ctas * _sum_shared_cycles(warp_programs, parameters)
+    if busy_cycles < _MIN_BINDING_SHARE * found.cycles:
+        return 0
+    return count_gathered_ctas(
+        [end - ends[0] for end in ends],
+        found.cycles * load.n_full / load.n_ctas,
+        load.n_tail,
+        NormalDist(1.0, _PACE_SPREAD),
+        load.n_sms,
+    )
 
 
-def count_most_ctas(lags: Sequence[float], cycles: float, n_ctas: int, n_sms: int) -> int:
-    """Count the CTAs that one SM gets at most, of so many that go to the slots which free first.
+def _sum_shared_cycles(warp_programs: tuple[WarpProgram, ...], parameters: SmParameters) -> float:
+    """Sum what a CTA takes of its SM's part of the L2, or of the DRAM if that is more."""
+    l2 = dram = 0.0
+    for role in parameters.role_by_warp:
+        program = warp_programs[role]
+        for sequence in program.sequences:
+            steps = slice(sequence.start, sequence.stop)
+            l2 += sequence.iterations * sum(program.l2_cycles[steps])
+            dram += sequence.iterations * sum(program.dram_cycles[steps])
+    return max(l2, dram)
+
+
+def count_gathered_ctas(
+    lags: Sequence[float], cycles: float, n_ctas: int, pace: NormalDist, n_sms: int
+) -> int:
+    """Count the CTAs that the SM of the median CTA gets, of so many that go to the slots which free first.
+
+    Single SMs that get more are the fastest ones, which begin first.
 
     lags: from the end of an SM's first CTA until each of its CTAs ends.
-    cycles: until an SM's first CTA ends.
+    cycles: until the mean SM's first CTA ends; pace: what SMs take over it.
     """
-    pace = NormalDist(1.0, _SM_PACE_SPREAD)
     first_ends = [cycles * pace.inv_cdf((number + 0.5) / n_sms) for number in range(n_sms)]
     freed = sorted((end + lag, number) for number, end in enumerate(first_ends) for lag in lags)
-    return max(Counter(number for _, number in freed[:n_ctas]).values(), default=0)
+    by_sm = Counter(number for _, number in freed[:n_ctas])
+    gathered = sorted(by_sm[number] for number in by_sm.elements())
+    return gathered[n_ctas // 2] if n_ctas else 0

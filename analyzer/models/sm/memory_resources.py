@@ -27,7 +27,7 @@ of one CTA with its LDGSTS and with NOP in their place show that: nothing waits 
 overwrites the address of an LDGSTS waits some cycles, whatever lines are queued ahead.
 
 What a predicate never lets happen (`@!PT LDS`, which ptxas writes between products and LDGSTS) has its turn
-on the path too. LDGSTS by the L1, those of 8 bytes a lane, are written through the path line by line.
+on the path too. LDGSTS by the L1, those of 8 bytes a lane, have a turn for each line.
 """
 
 from heapq import heappop, heappush

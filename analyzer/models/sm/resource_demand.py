@@ -166,9 +166,9 @@ def measure_resource_demand(
     by_lines *= np.where(is_store, _compute_l2_store_line_cycles(model_input), 0.0)
     l2_cycles = np.maximum(l2_cycles, by_lines)
     lines = _count_lines(model_input, model_input.access_bytes.global_bytes / SECTOR_BYTES)
-    lines *= l2_share * mean_load_share
-    lines *= np.where(is_copied, factors.lookups + factors.missed_requests * dram_share, 1.0)
-    requests = compute_request_cycles(model_input, lines, clock_mhz, sms)
+    lookups = np.where(is_copied, factors.lookups + factors.missed_requests * dram_share, 1.0)
+    passed_lines = lines * l2_share * mean_load_share * lookups
+    requests = compute_request_cycles(model_input, passed_lines, clock_mhz, sms)
     l2_cycles = np.maximum(l2_cycles, requests)
     l2_cycles[copies] = np.maximum(l2_cycles, moved * dram_share / slowest)[copies]
     l2_cycles = np.maximum(l2_cycles, _compute_copy_engine_cycles(model_input) * mean_load_share)
@@ -280,10 +280,11 @@ def _classify_rows(model_input: ModelInput) -> NDArray[np.int8]:
         of_opcode[number] = act
     acts = of_opcode[kernel.opcode_ids]
     for row in np.flatnonzero(acts).tolist():
-        if kernel.decode_form(row).is_never_executed:
+        form = kernel.decode_form(row)
+        if form.is_never_executed:
             # what ptxas writes between products and LDGSTS, `@!PT LDS RZ, [RZ]`, has its turn on the path
-            is_shared = acts[row] == StepKind.SHARED_MEMORY
-            acts[row] = StepKind.NO_ACCESS if is_shared else StepKind.NONE
+            is_shared_load = form.opcode.kind is OpKind.LOAD and form.opcode.space in SHARED_SPACES
+            acts[row] = StepKind.NO_ACCESS if is_shared_load else StepKind.NONE
     for row, use in _find_mbarrier_uses(model_input).items():
         acts[row] = _STEP_KIND_BY_SEMANTICS[use.semantics]
     return acts
@@ -369,9 +370,9 @@ class _LdgstsDemand(Struct, frozen=True, eq=False):
     """What LDGSTS take of an SM's path, by instruction, [n]; 0 for others. See `LoadStorePath`."""
 
     rows: NDArray[np.bool_]
-    path_cycles: FloatArray  # for lines, of those that do not fill whole rows of shared memory
+    path_cycles: FloatArray  # for lines, of those that do not fill whole rows of shared memory, or by the L1
     tag_cycles: FloatArray  # for lines, of those that do
-    write_cycles: FloatArray  # of the banks, when data come for rows that are not filled, or by the L1
+    write_cycles: FloatArray  # of the banks, when data for rows that are not filled are there
 
 
 def _measure_ldgsts(model_input: ModelInput) -> _LdgstsDemand:
@@ -387,9 +388,9 @@ def _measure_ldgsts(model_input: ModelInput) -> _LdgstsDemand:
     )
     return _LdgstsDemand(
         rows=rows,
-        path_cycles=np.where(others, line_cycles, 0.0),
+        path_cycles=np.where(others, line_cycles, by_l1),
         tag_cycles=np.where(fills_rows, line_cycles, 0.0),
-        write_cycles=np.where(others, writes, by_l1),
+        write_cycles=np.where(others, writes, 0.0),
     )
 
 
@@ -646,10 +647,13 @@ def _find_shared_copy_waits(
     """Find how LDGSTS wait for the DRAM, [n] each, whose lines other CTAs copy as well.
 
     The same as for copies of the copy engine: no CTA gets ahead of the one that waits for the DRAM at each
-    step. Those behind find their lines in the L2, go faster, catch up, and wait for the same fill.
+    step. Those behind find their lines in the L2, go faster, catch up, and wait for the same fill. On
+    architectures where nobody has measured it, LDGSTS wait by their own bytes.
     """
     batch = model_input.arch.memory.dram_batch_cycles
-    cycles = 0.0 if batch is None else scale_dram_cycles_to_clock(model_input, batch.value)
+    if batch is None:
+        return SharedCopyWaits(np.zeros(len(dram_share)), np.zeros(len(dram_share)))
+    cycles = scale_dram_cycles_to_clock(model_input, batch.value)
     is_from_dram = _mask_ldgsts(model_input) & (dram_share > 0)
     shared = np.clip(cold_share - dram_share, 0.0, 1.0)
     return SharedCopyWaits(
