@@ -123,6 +123,9 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     dram_burst_cycles: HardwareParameter | None = None
     # difference in DRAM latency between the fastest and the slowest copy to shared memory
     dram_spread_cycles: HardwareParameter | None = None
+    # What the slowest of a batch of lines from the DRAM takes beyond the latency of one, where CTAs share
+    # them and wait for the same fill; None: it is not known that they do.
+    dram_batch_cycles: HardwareParameter | None = None
     mshrs_per_sm: HardwareParameter | None = None  # L1 misses in flight; None: no limit
     ldgsts_per_warp: HardwareParameter | None = None  # LDGSTS in flight; None: no limit
     # part of what is stored to local memory that goes on to the L2; None: what the L1 cannot keep
@@ -386,6 +389,8 @@ class L2Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     first_wave_lookup_share: HardwareParameter | None = None  # look-ups for a request, in a first wave
     lookup_share_growth: HardwareParameter | None = None  # in e times as many waves
     miss_lookups: HardwareParameter | None = None  # further look-ups of a sector that comes from the DRAM
+    # further requests of a line that comes from the DRAM, with fills and writes; None: as `miss_lookups`
+    miss_requests: HardwareParameter | None = None
     # lines that loads look up in a microsecond at most, however few of their sectors; None: no limit
     requests_per_us: HardwareParameter | None = None
     # lines that the L2 fetches in a microsecond at most, however few of their sectors; None: no limit

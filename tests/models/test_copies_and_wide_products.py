@@ -71,6 +71,20 @@ def test_copies_to_padded_rows_take_turns_with_reads(tmp_path: Path) -> None:
     assert 3.8 <= both - 4 * loads <= 14
 
 
+def test_predicated_accesses_have_turns_on_the_path(tmp_path: Path) -> None:
+    """`@!PT LDS` accesses nothing, and yet takes a cycle of an SM."""
+    loads = measure_round(tmp_path, LOAD)
+    both = measure_round(tmp_path, "@!PT LDS RZ, [RZ]", "@!PT LDS RZ, [RZ]", LOAD)
+    assert both - loads == pytest.approx(2, rel=0.1)
+
+
+def test_copies_by_the_l1_have_a_turn_for_each_line(tmp_path: Path) -> None:
+    """Four for 512 bytes, where those that bypass the L1 have one."""
+    copies = (COPY.replace(".BYPASS", ""), COPY)
+    rounds = [measure_round(tmp_path, copy, *[LOAD] * 8) for copy in copies]
+    assert 2.5 <= rounds[0] - rounds[1] <= 5.5
+
+
 def count_lines(tmp_path: Path, addresses: tuple[str, ...]) -> tuple[float, float]:
     """Return the 128-byte lines of a request of an LDGSTS, of global and of shared memory."""
     path = tmp_path / f"copy{len(addresses)}.sass"
@@ -111,11 +125,14 @@ def test_what_uses_a_wide_product_waits_beside_warpgroup_products(tmp_path: Path
 
 
 def test_an_address_of_a_copy_is_overwritten_once_it_has_been_read(tmp_path: Path) -> None:
-    """27 cycles after its turn; of one warp nothing is ahead of it."""
+    """27 cycles after its turn, whether its lines are four or eight, and beside products too."""
     for register, least, most in (("R2", 22, 28), ("R8", 0, 0)):
         lines = [COPY, f"IMAD.MOV.U32 {register}, RZ, RZ, R0"] * N
-        waits = measure_stall(tmp_path, "long_scoreboard", *ADDRESSES_OF_COPIES, *lines, ctas=1, threads=32)
-        assert least <= waits / N <= most
+        for before in ((), NARROW_ROWS, PRODUCTS):
+            waits = measure_stall(
+                tmp_path, "long_scoreboard", *ADDRESSES_OF_COPIES, *before, *lines, ctas=1, threads=32
+            )
+            assert least <= waits / N <= most
 
 
 def test_few_products_of_a_warpgroup_wait_in_the_queue(tmp_path: Path) -> None:

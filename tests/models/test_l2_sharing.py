@@ -42,4 +42,22 @@ def test_copies_of_the_same_lines_are_joined_the_less_the_more_waves_have_run(
 
 def test_copies_of_lines_of_their_own_get_what_the_slices_hand_out(tmp_path: Path) -> None:
     """132 x 256 KB stay in the L2."""
-    assert measure_gbps(tmp_path, "h200", OWN, SMS, few=64) == pytest.approx(8300, rel=0.08)
+    assert measure_gbps(tmp_path, "h200", OWN, SMS, few=64) == pytest.approx(9960, rel=0.08)
+
+
+@pytest.mark.parametrize(("is_cold", "cycles"), [(False, 325), (True, 690 + 300)])
+def test_ctas_that_share_lines_wait_for_the_same_fill(tmp_path: Path, is_cold: bool, cycles: float) -> None:
+    """A line in 132 copies comes from the DRAM, and each CTA waits for it."""
+    times_us = []
+    for n_copies in (16, 48):
+        rounds = [
+            (f"LDGSTS.E.BYPASS.128 [R0], desc[UR4][R2.64+{copy << 11:#x}]", "LDGDEPBAR", "DEPBAR.LE SB0, 0x0")
+            for copy in range(n_copies)
+        ]
+        path = tmp_path / "kernel.sass"
+        lines = (line for copied in rounds for line in copied)
+        path.write_text(format_dump("sm_90", *SAME, "IMAD.MOV.U32 R3, RZ, RZ, 0x1", *lines, "EXIT"))
+        launch = Launch(grid=Dim3(SMS), block=Dim3(128), clock_mhz=CLOCK_MHZ, l2_is_cold=is_cold)
+        report = analyzer.analyze(str(path), "h100", options=analyzer.Options(launch=launch, models=("sm",)))
+        times_us.append(report.kernels[0].predictions[0].time_us)
+    assert (times_us[1] - times_us[0]) / 32 * CLOCK_MHZ == pytest.approx(cycles, rel=0.1)

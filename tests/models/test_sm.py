@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from statistics import NormalDist
 
 import pytest
 from kernel_launches import KernelLaunch, make_model_input, predict_with_model
@@ -19,7 +20,7 @@ from analyzer.models.model_result import find_clock_mhz
 from analyzer.models.sm.extrapolation import ALL_ITERATIONS, estimate_sm_cycles
 from analyzer.models.sm.iteration_plan import plan_sequences, plan_truncated_sequences
 from analyzer.models.sm.launch_simulation import simulate_launch
-from analyzer.models.sm.launch_tail import SmLoad, estimate_waves
+from analyzer.models.sm.launch_tail import SmLoad, count_gathered_ctas, estimate_waves
 from analyzer.models.sm.resource_demand import StepKind
 from analyzer.models.sm.simulation_state import (
     N_WAIT_COLUMNS,
@@ -653,8 +654,9 @@ def test_a_few_waves_tell_what_a_whole_product_takes() -> None:
         replace(script, sequences=plan_truncated_sequences(script, ALL_ITERATIONS), outer_loops=())
         for script in simulation.warp_programs
     )
-    cycles = simulate_ctas(whole, simulation.parameters, simulation.n_ctas).cycles
-    assert simulation.cycles == pytest.approx(cycles, rel=0.02)
+    parameters, n_ctas = simulation.parameters, simulation.n_ctas
+    found = estimate_sm_cycles(simulation.warp_programs, parameters, n_ctas)
+    assert found.cycles == pytest.approx(simulate_ctas(whole, parameters, n_ctas).cycles, rel=0.02)
 
 
 def test_short_loops_deep_inside_each_other_are_cut_as_well() -> None:
@@ -815,7 +817,7 @@ ALONE = replace(FIGURES, role_by_warp=(0,), max_iterations=ROUNDS)
 def find_load(n_ctas: int, n_slots: int = 1) -> SmLoad:
     mean = n_ctas / N_SMS
     busiest = -(-n_ctas // N_SMS)
-    return SmLoad(busiest, n_slots, mean, mean / busiest, min_l2_share=0.5)
+    return SmLoad(busiest, n_slots, mean, N_SMS, mean_load_share=mean / busiest, min_l2_share=0.5)
 
 
 def estimate(n_ctas: int) -> float:
@@ -845,6 +847,33 @@ def test_last_wave_has_the_shares_that_it_leaves_unused() -> None:
     assert estimate(N_SMS + 1) == pytest.approx(full + ROUNDS * ISSUE_CYCLES, rel=0.1)
     times = [estimate(N_SMS + n) for n in (1, 40, 80, 120, N_SMS)]
     assert times == sorted(times)
+
+
+def test_ctas_of_a_last_wave_gather_where_the_l2_binds() -> None:
+    """Three CTAs of an SM share its port to the L2: 116 after a wave of them take it as long once more.
+
+    An SM's part of the L2 is half of its port, and the last wave has a third of the SMs.
+    """
+    access: dict[str, object] = {
+        "kind": int(StepKind.LOAD),
+        "l2_cycles": 8.0,
+        "write_scoreboard": 0,
+        "wait_scoreboards": (0,),
+    }
+    times = []
+    for n_ctas in (396, 396 + 116):
+        load = find_load(n_ctas, 3)
+        script = script_of(*[access | {"l2_cycles": 8.0 * load.mean_load_share}] * 40 * ROUNDS)
+        times.append(estimate_waves((script,), replace(ALONE, ctas_per_sm=3), load).cycles)
+    assert times[1] == pytest.approx(1.5 * times[0], rel=0.05)
+
+
+def test_slots_that_free_first_get_the_next_ctas() -> None:
+    """An SM gets as many CTAs as it holds where its own end closer together than SMs are apart."""
+    pace = NormalDist(1.0, 0.003)
+    assert count_gathered_ctas((0.0, 10.0, 20.0), 100_000.0, 116, pace, N_SMS) == 3
+    assert count_gathered_ctas((0.0, 10_000.0, 20_000.0), 100_000.0, 116, pace, N_SMS) == 1
+    assert count_gathered_ctas((0.0, 10_000.0, 20_000.0), 100_000.0, 232, pace, N_SMS) == 2
 
 
 @pytest.mark.parametrize("n_slots", [1, 2])

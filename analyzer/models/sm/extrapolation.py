@@ -16,7 +16,7 @@ Example of a line: 12 iterations take 5000 cycles and 6 take 2600, so each takes
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -68,6 +68,8 @@ class SmEstimate(Struct, frozen=True, eq=False):
     max_iterations: int  # of each sequence in it
     # By role, iterations of the sequence at each first step, where sequences were simulated in their order.
     simulated_iterations: tuple[Mapping[int, int], ...] = ()
+    # Of the simulated CTAs, in order, and of all iterations where a line gives them.
+    cta_end_cycles: tuple[float, ...] = ()
 
     def count_simulated_iterations(self, role: int, sequence: StepSequence) -> int:
         """Return the iterations of a sequence that were simulated."""
@@ -143,7 +145,8 @@ def estimate_sm_cycles(
     if full and rest:
         tail = simulate_ctas(warp_programs, parameters, rest)
         cycles += min(tail.cycles + _extrapolate_truncated_cycles(warp_programs, parameters, tail), wave)
-    return SmEstimate(cycles, simulated, parameters.max_iterations)
+    ends = tuple(sorted(simulated.cta_end_cycles))
+    return SmEstimate(cycles, simulated, parameters.max_iterations, cta_end_cycles=ends)
 
 
 def _estimate_from_whole_ctas(
@@ -161,7 +164,8 @@ def _estimate_from_whole_ctas(
         if in_order is not warp_programs
         else ()
     )
-    return SmEstimate(cycles, simulated, parameters.max_iterations, simulated_iterations)
+    ends = tuple(sorted(simulated.cta_end_cycles))
+    return SmEstimate(cycles, simulated, parameters.max_iterations, simulated_iterations, ends)
 
 
 def _order_long_nests(warp_programs: tuple[WarpProgram, ...]) -> tuple[WarpProgram, ...]:
@@ -211,14 +215,13 @@ def _extrapolate_iterations(
     else:
         return None
     found = _estimate_from_whole_ctas(more, parameters, n_ctas, waves)
-    left = steps.extrapolate_cycles(
-        found.cycles, lambda: _estimate_from_whole_ctas(fewer, parameters, n_ctas, waves).cycles
-    )
+    shorter = _estimate_from_whole_ctas(fewer, parameters, n_ctas, waves)
     return SmEstimate(
-        found.cycles + left,
+        steps.extrapolate_cycles(found.cycles, shorter.cycles),
         found.simulated,
         ALL_ITERATIONS,
         tuple(_count_iterations(warp_program.sequences) for warp_program in more),
+        tuple(sorted(map(steps.extrapolate_cycles, found.cta_end_cycles, shorter.cta_end_cycles))),
     )
 
 
@@ -229,15 +232,15 @@ class _StepCounts(Struct, frozen=True):
     simulated: float
     fewer: float
 
-    def extrapolate_cycles(self, cycles: float, simulate_fewer: Callable[[], float]) -> float:
-        """Extrapolate the cycles of the steps that were not simulated, on a line through two simulations.
+    def extrapolate_cycles(self, cycles: float, fewer_cycles: float) -> float:
+        """Extrapolate to all steps, on a line through two simulations.
 
         cycles: of the simulation with more iterations.
         """
         if not self.all_steps > self.simulated > self.fewer:
-            return 0.0
-        longer = max(0.0, cycles - simulate_fewer())
-        return longer * (self.all_steps - self.simulated) / (self.simulated - self.fewer)
+            return cycles
+        longer = max(0.0, cycles - fewer_cycles)
+        return cycles + longer * (self.all_steps - self.simulated) / (self.simulated - self.fewer)
 
 
 def _truncate_iterations(
@@ -337,8 +340,8 @@ def _extrapolate_parts(
         return simulated.cycles, simulated, whole
     half = pipelines.plan(part / 2)
     steps = _StepCounts(*map(pipelines.count_steps, (pipelines.warp_programs, whole, half)))
-    left = steps.extrapolate_cycles(simulated.cycles, lambda: pipelines.simulate(half).cycles)
-    return simulated.cycles + left, simulated, whole
+    cycles = steps.extrapolate_cycles(simulated.cycles, pipelines.simulate(half).cycles)
+    return cycles, simulated, whole
 
 
 def _extrapolate_outer_iterations(

@@ -26,10 +26,12 @@ from analyzer.models.miss_rates import compute_unique_byte_share
 
 
 class CopyFactors(Struct, frozen=True):
-    """Factors on the time that the L2 takes for a copied byte at its `bandwidth_gbps`."""
+    """Factors on the L2's time for a copied byte at its `bandwidth_gbps`, and on its look-ups."""
 
     requested: float = 1.0
     missed: float = 0.0  # beyond it, of a byte that comes from the DRAM
+    lookups: float = 1.0  # for a request
+    missed_requests: float = 0.0  # beyond it, for what comes from the DRAM
 
 
 def compute_copy_factors(model_input: ModelInput) -> CopyFactors:
@@ -40,8 +42,10 @@ def compute_copy_factors(model_input: ModelInput) -> CopyFactors:
     if slices is None or whole is None or distinct is None:
         return CopyFactors()
     joined = (1.0 - distinct) * (1.0 - _compute_lookup_share(model_input))
-    factor, missed = whole.value / slices.value, l2.miss_lookups
-    return CopyFactors(factor * (1.0 - joined), 0.0 if missed is None else factor * missed.value)
+    factor = whole.value / slices.value
+    missed = 0.0 if l2.miss_lookups is None else l2.miss_lookups.value
+    missed_requests = missed if l2.miss_requests is None else l2.miss_requests.value
+    return CopyFactors(factor * (1.0 - joined), factor * missed, 1.0 - joined, missed_requests)
 
 
 def _compute_lookup_share(model_input: ModelInput) -> float:

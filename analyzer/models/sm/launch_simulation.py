@@ -185,6 +185,7 @@ def simulate_launch(model_input: ModelInput, miss_rates: MissRates, clock_mhz: f
         n_ctas=n_ctas,
         n_slots=parameters.ctas_per_sm,
         mean_ctas=mean_ctas if factor == 1.0 else n_ctas,
+        n_sms=sms,
         mean_load_share=mean_load_share,
         min_l2_share=find_min_l2_share(model_input, clock_mhz),
     )
@@ -263,6 +264,10 @@ def _time_instructions(
         latency[row] += compute_memory_latency_cycles(
             model_input, MissRates(1.0, resource_demand.copied_miss_share)
         )
+    waits = resource_demand.shared_copy_waits
+    for row in np.flatnonzero(waits.miss_shares).tolist():
+        miss_rates = MissRates(1.0, float(waits.miss_shares[row]))
+        latency[row] = float(waits.batch_cycles[row]) + compute_memory_latency_cycles(model_input, miss_rates)
     return InstructionTiming(
         model_input.kernel,
         model_input.costs,

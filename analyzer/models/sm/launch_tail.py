@@ -6,9 +6,21 @@ SMs busy, and the last wave what more CTAs take at the larger shares.
 
 Example: 133 CTAs on 132 SMs of one slot. A CTA takes 100 cycles where all SMs load, and 80 alone: the launch
 takes 180, not the 160 of two CTAs at the mean share, which is half.
+
+The CTAs of the last wave go to the slots that free first. Where the CTAs of an SM end together, a few SMs get
+as many as they hold and the others none. Where they end one by one, each SM gets one before any gets two.
+Clocks of CTAs show both on an H100 (traces/h100/tail.txt.xz): 233 CTAs follow two waves of three; those of
+LDS, of FFMA and of reads of the L2 fill 59 to 66 SMs with three. 389 CTAs of LDS follow two waves of five,
+whose CTAs end far apart, and each SM gets two or three. So do products: of 1.29 waves of three CTAs the mean
+SM is busy for .76 of the launch, with 2.83 CTAs while it is (Nsight Compute).
+
+Example: 116 CTAs follow a wave of three on each of 132 SMs. Where these end within less than SMs are apart,
+39 SMs get three each, and the launch takes two waves of three, the second at the larger shares.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from statistics import NormalDist
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,6 +31,10 @@ from analyzer.models.sm.warp_program import WarpProgram
 
 _MAX_WAVES = 8  # with more, the last one is little of the whole
 _MIN_TAIL_CHANGE = 0.05  # of the shares, that is worth two more simulations
+# Standard deviation of the pace of SMs that do the same, on an H100 (traces/h100/tail.txt.xz): .012 to .018
+# by two CTAs an SM where the L2 binds, .02 to .05 where the DRAM does, and more by three and five.
+_PACE_SPREAD = 0.014
+_MIN_BINDING_SHARE = 0.7  # of the cycles that an SM's part of L2 or DRAM is busy, from which on it binds
 
 
 class SmLoad(Struct, frozen=True):
@@ -27,6 +43,7 @@ class SmLoad(Struct, frozen=True):
     n_ctas: int  # of the busiest SM
     n_slots: int  # of an SM
     mean_ctas: float  # of an SM
+    n_sms: int
     mean_load_share: float  # by which the programs' demand for L2 and DRAM is scaled
     min_l2_share: float  # of the L2's rate for an SM over the width of its port
 
@@ -36,9 +53,9 @@ class SmLoad(Struct, frozen=True):
         return int(self.mean_ctas / self.n_slots + 1e-9) * self.n_slots
 
     @property
-    def tail_share(self) -> float:
-        """CTAs of the mean SM over those of the busiest one, in the last wave."""
-        return (self.mean_ctas - self.n_full) / max(1, self.n_ctas - self.n_full)
+    def n_tail(self) -> int:
+        """CTAs of all SMs in the last wave."""
+        return round((self.mean_ctas - self.n_full) * self.n_sms)
 
 
 def scale_shared_cycles(
@@ -62,12 +79,13 @@ def estimate_waves(
     The waits are those of all CTAs at the mean share.
     """
     found = estimate_sm_cycles(warp_programs, parameters, load.n_ctas)
-    n_full, tail_share = load.n_full, load.tail_share
-    if (
-        not 0 < n_full < load.n_ctas <= _MAX_WAVES * load.n_slots
-        or load.mean_load_share > 1.0 - _MIN_TAIL_CHANGE
-        or parameters.pipelines
-    ):
+    n_full = load.n_full
+    if not 0 < n_full < load.n_ctas <= _MAX_WAVES * load.n_slots or parameters.pipelines:
+        return found
+    n_even = load.n_ctas - n_full
+    n_gathered = _find_gathered_ctas(warp_programs, parameters, load, found)
+    is_uneven = load.mean_load_share <= 1.0 - _MIN_TAIL_CHANGE
+    if not is_uneven and n_gathered <= n_even:
         return found
 
     def estimate_at(share: float) -> Callable[[int], float]:
@@ -76,6 +94,65 @@ def estimate_waves(
         programs = tuple(scale_shared_cycles(one, factor, l2_factor) for one in warp_programs)
         return lambda n_ctas: estimate_sm_cycles(programs, parameters, n_ctas).cycles
 
-    busy, tail = estimate_at(1.0), estimate_at(tail_share)
-    last = max(0.0, tail(load.n_ctas) - tail(n_full))
-    return replace(found, cycles=busy(n_full) + last)
+    def estimate_last_wave(n_last: int) -> float:
+        tail = estimate_at(min(1.0, load.n_tail / load.n_sms / n_last))
+        return max(0.0, tail(n_full + n_last) - tail(n_full))
+
+    full_cycles = estimate_at(1.0)(n_full)
+    even = full_cycles + estimate_last_wave(n_even) if is_uneven else found.cycles
+    if n_gathered <= n_even:
+        return replace(found, cycles=even)
+    # no SM is done sooner for having waited for CTAs that others got
+    return replace(found, cycles=max(even, full_cycles + estimate_last_wave(n_gathered)))
+
+
+def _find_gathered_ctas(
+    warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, load: SmLoad, found: SmEstimate
+) -> int:
+    """Find how many CTAs of the last wave an SM gets that gets any, as slots free.
+
+    0 where neither L2 nor DRAM binds: CTAs of FFMA end together by two and three an SM, and .7 of their time
+    apart by five, and the simulation does not tell that well.
+    """
+    ends = found.cta_end_cycles[: load.n_full][-load.n_slots :]
+    if len(ends) < load.n_slots:
+        return 0
+    busy_cycles = load.n_ctas * _sum_shared_cycles(warp_programs, parameters)
+    if busy_cycles < _MIN_BINDING_SHARE * found.cycles:
+        return 0
+    return count_gathered_ctas(
+        [end - ends[0] for end in ends],
+        found.cycles * load.n_full / load.n_ctas,
+        load.n_tail,
+        NormalDist(1.0, _PACE_SPREAD),
+        load.n_sms,
+    )
+
+
+def _sum_shared_cycles(warp_programs: tuple[WarpProgram, ...], parameters: SmParameters) -> float:
+    """Sum what a CTA takes of its SM's part of the L2, or of the DRAM if that is more."""
+    l2 = dram = 0.0
+    for role in parameters.role_by_warp:
+        program = warp_programs[role]
+        for sequence in program.sequences:
+            steps = slice(sequence.start, sequence.stop)
+            l2 += sequence.iterations * sum(program.l2_cycles[steps])
+            dram += sequence.iterations * sum(program.dram_cycles[steps])
+    return max(l2, dram)
+
+
+def count_gathered_ctas(
+    lags: Sequence[float], cycles: float, n_ctas: int, pace: NormalDist, n_sms: int
+) -> int:
+    """Count the CTAs that the SM of the median CTA gets, of so many that go to the slots which free first.
+
+    Single SMs that get more are the fastest ones, which begin first.
+
+    lags: from the end of an SM's first CTA until each of its CTAs ends.
+    cycles: until the mean SM's first CTA ends; pace: what SMs take over it.
+    """
+    first_ends = [cycles * pace.inv_cdf((number + 0.5) / n_sms) for number in range(n_sms)]
+    freed = sorted((end + lag, number) for number, end in enumerate(first_ends) for lag in lags)
+    by_sm = Counter(number for _, number in freed[:n_ctas])
+    gathered = sorted(by_sm[number] for number in by_sm.elements())
+    return gathered[n_ctas // 2] if n_ctas else 0

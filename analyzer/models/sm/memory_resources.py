@@ -22,8 +22,12 @@ could take the LDG in two and the XU the F2I beside them in two.
 Others, as to padded rows, go through the path twice: for their lines, in the order in which they are issued,
 and when their data are there, to write these through the banks of shared memory. What goes through the banks
 then (LDS, LDSM, STS, LDG) waits for such writes; others fill gaps. Warps hardly stall at LDGSTS: these have a
-deep queue of their own. An instruction that overwrites the address of an LDGSTS waits until it has been read:
-some cycles after all lines of the LDGSTS before it have been taken in.
+deep queue of their own, and neither their turns nor their lines wait for the operands of products. Profiles
+of one CTA with its LDGSTS and with NOP in their place show that: nothing waits for the path, and what
+overwrites the address of an LDGSTS waits some cycles, whatever lines are queued ahead.
+
+What a predicate never lets happen (`@!PT LDS`, which ptxas writes between products and LDGSTS) has its turn
+on the path too. LDGSTS by the L1, those of 8 bytes a lane, have a turn for each line.
 """
 
 from collections import deque
@@ -36,8 +40,12 @@ from analyzer.models.sm.simulated_warp import EventHeap, SimulatedStep, Simulate
 from analyzer.models.sm.simulation_state import SmParameters
 from analyzer.models.wait_causes import WaitCause
 
-_LOAD_KIND, _STORE_KIND, _COPY_KIND, _FULL_FENCE_KIND = (
-    int(kind) for kind in (StepKind.LOAD, StepKind.STORE, StepKind.BULK_COPY_IN, StepKind.FULL_FENCE)
+_LOAD_KIND, _STORE_KIND, _COPY_KIND, _FULL_FENCE_KIND, _NO_ACCESS_KIND = (
+    int(kind)
+    for kind in (
+        *(StepKind.LOAD, StepKind.STORE, StepKind.BULK_COPY_IN),
+        *(StepKind.FULL_FENCE, StepKind.NO_ACCESS),
+    )
 )
 FENCE_KINDS = (int(StepKind.FENCE), int(StepKind.FULL_FENCE))
 _NEVER = float("-inf")
@@ -166,7 +174,6 @@ class LoadStorePath:
         "l2",
         "last_stores",
         "ldgsts_read_release_cycles",
-        "ldgsts_reads_free",
         "max_ldgsts",
         "mbarriers",
         "operand_reads",
@@ -182,7 +189,6 @@ class LoadStorePath:
     ) -> None:
         self.heap, self.mbarriers, self.operand_reads = heap, mbarriers, operand_reads
         self.free = self.tags_free = self.banks_free = self.atomics_free = 0.0
-        self.ldgsts_reads_free = 0.0  # when the addresses of all LDGSTS so far are read
         self.dispatch_cycles, self.dispatch_free = parameters.dispatch_cycles, 0.0
         self.copies_end = 0.0  # when the last of them is written
         self.copy_writes: list[tuple[float, float]] = []  # heap: time and cycles of what LDGSTS bring
@@ -259,8 +265,6 @@ class LoadStorePath:
             done = self._find_ldgsts_end(warp, step, begin, done)
             if step.is_ldgsts:
                 release = self.ldgsts_read_release_cycles
-                begin = max(self.ldgsts_reads_free, begin)
-                self.ldgsts_reads_free = begin + step.tag_cycles
         if step.kind == _COPY_KIND:
             self.mbarriers.arrive(warp, step, done)
         if step.uses_scoreboards:
@@ -269,16 +273,20 @@ class LoadStorePath:
     def _take_path(self, step: SimulatedStep, at: float) -> float:
         """Give a request its turn on the path, and return when that begins.
 
-        What goes through the banks waits for what LDGSTS have brought until then; an LDGSTS does not.
+        What goes through the banks waits for what LDGSTS have brought until then; an LDGSTS does not, nor
+        for operands of products.
         """
         at = self.dispatch(step, at)
         begin = self.free if self.free > at else at
-        if step.is_ldgsts:
-            self.free = self.operand_reads.find_end(begin, step.load_store_cycles)
+        if step.uses_ldgsts:
+            self.free = begin + step.load_store_cycles
             return begin
         if self.copy_writes:
             begin = max(begin, self._write_copies(at))
-        self.free = self.banks_free = self.operand_reads.find_end(begin, step.load_store_cycles)
+        if step.kind == _NO_ACCESS_KIND:
+            self.free = self.banks_free = begin + step.load_store_cycles
+        else:
+            self.free = self.banks_free = self.operand_reads.find_end(begin, step.load_store_cycles)
         return begin
 
     def _write_copies(self, at: float) -> float:
@@ -319,16 +327,10 @@ class LoadStorePath:
             heappush(self.heap, (self.queue.find_room(at, self.free), -1, None))
 
     def _serve_tags(self, step: SimulatedStep, begin: float) -> float:
-        """Return when both path and tags are done; tags that fall too far behind hold up the path.
-
-        Lines of LDGSTS leave the tags as the banks take them, so operands of products hold them up.
-        """
+        """Return when both path and tags are done; tags that fall too far behind hold up the path."""
         done = self.free
         begin = self.tags_free if self.tags_free > begin else begin
-        if step.is_ldgsts:
-            self.tags_free = self.operand_reads.find_end(begin, step.tag_cycles)
-        else:
-            self.tags_free = begin + step.tag_cycles
+        self.tags_free = begin + step.tag_cycles
         if self.tags_free > done:
             done = self.tags_free
         if self.tags_free - self.queue.cycles > self.free:

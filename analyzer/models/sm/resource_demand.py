@@ -81,6 +81,7 @@ class StepKind(IntEnum):
     FULL_FENCE = 12  # the same, and for its own way to the L2
     WIDE_PRODUCT = 13  # see `wide_products`
     DISPATCHED_RESULT = 14  # of the XU, which gets instructions by the same port as the load/store path
+    NO_ACCESS = 15  # of shared memory, by a predicate that is never true: only has its turn on the path
 
 
 OUTGOING_KINDS = (int(StepKind.STORE), int(StepKind.BULK_COPY_OUT))
@@ -88,7 +89,15 @@ OUTGOING_KINDS = (int(StepKind.STORE), int(StepKind.BULK_COPY_OUT))
 DISPATCHED_KINDS = (
     *(int(StepKind.SHARED_MEMORY), int(StepKind.LOAD), *OUTGOING_KINDS, int(StepKind.BULK_COPY_IN)),
     *(int(StepKind.FENCE), int(StepKind.FULL_FENCE), int(StepKind.DISPATCHED_RESULT)),
+    int(StepKind.NO_ACCESS),
 )
+
+
+class SharedCopyWaits(Struct, frozen=True, eq=False):
+    """How LDGSTS wait for the DRAM where CTAs share what they copy, [n] each; 0 for others."""
+
+    miss_shares: FloatArray  # of them, those that wait for the DRAM
+    batch_cycles: FloatArray  # beyond its latency, until the slowest line of a batch is there
 
 
 class ResourceDemand(Struct, frozen=True, eq=False):
@@ -111,6 +120,7 @@ class ResourceDemand(Struct, frozen=True, eq=False):
     cold_share: float  # of the data, what the last launch has not left in the L2
     has_unknown_tiles: bool  # of a product, whose place in the matrices is not known
     copied_miss_share: float  # of the copy engine's copies, those that wait for the DRAM
+    shared_copy_waits: SharedCopyWaits
     port_cycles: tuple[float, ...]  # of the register file's ports
     wide_hazards: WideHazards  # on results of IMAD.WIDE beside warpgroup products
 
@@ -156,7 +166,9 @@ def measure_resource_demand(
     by_lines *= np.where(is_store, _compute_l2_store_line_cycles(model_input), 0.0)
     l2_cycles = np.maximum(l2_cycles, by_lines)
     lines = _count_lines(model_input, model_input.access_bytes.global_bytes / SECTOR_BYTES)
-    requests = compute_request_cycles(model_input, lines * l2_share * mean_load_share, clock_mhz, sms)
+    lookups = np.where(is_copied, factors.lookups + factors.missed_requests * dram_share, 1.0)
+    passed_lines = lines * l2_share * mean_load_share * lookups
+    requests = compute_request_cycles(model_input, passed_lines, clock_mhz, sms)
     l2_cycles = np.maximum(l2_cycles, requests)
     l2_cycles[copies] = np.maximum(l2_cycles, moved * dram_share / slowest)[copies]
     l2_cycles = np.maximum(l2_cycles, _compute_copy_engine_cycles(model_input) * mean_load_share)
@@ -180,6 +192,7 @@ def measure_resource_demand(
         cold_share=cold_share,
         has_unknown_tiles=has_unknown_tiles(model_input),
         copied_miss_share=_find_copied_miss_share(model_input, copied_share) * cold_share,
+        shared_copy_waits=_find_shared_copy_waits(model_input, dram_share, cold_share),
         port_cycles=_count_port_cycles(model_input),
         wide_hazards=find_wide_hazards(model_input),
     )
@@ -269,8 +282,11 @@ def _classify_rows(model_input: ModelInput) -> NDArray[np.int8]:
         of_opcode[number] = act
     acts = of_opcode[kernel.opcode_ids]
     for row in np.flatnonzero(acts).tolist():
-        if kernel.decode_form(row).is_never_executed:
-            acts[row] = StepKind.NONE
+        form = kernel.decode_form(row)
+        if form.is_never_executed:
+            # what ptxas writes between products and LDGSTS, `@!PT LDS RZ, [RZ]`, has its turn on the path
+            is_shared_load = form.opcode.kind is OpKind.LOAD and form.opcode.space in SHARED_SPACES
+            acts[row] = StepKind.NO_ACCESS if is_shared_load else StepKind.NONE
     for row, use in _find_mbarrier_uses(model_input).items():
         acts[row] = _STEP_KIND_BY_SEMANTICS[use.semantics]
     return acts
@@ -356,7 +372,7 @@ class _LdgstsDemand(Struct, frozen=True, eq=False):
     """What LDGSTS take of an SM's path, by instruction, [n]; 0 for others. See `LoadStorePath`."""
 
     rows: NDArray[np.bool_]
-    path_cycles: FloatArray  # for lines, of those that do not fill whole rows of shared memory
+    path_cycles: FloatArray  # for lines, of those that do not fill whole rows of shared memory, or by the L1
     tag_cycles: FloatArray  # for lines, of those that do
     write_cycles: FloatArray  # of the banks, when data for rows that are not filled are there
 
@@ -369,9 +385,12 @@ def _measure_ldgsts(model_input: ModelInput) -> _LdgstsDemand:
     writes = moved.shared_bytes / WAVEFRONT_BYTES * memory.shared_pass_cycles.value
     rows, fills_rows = _mask_ldgsts(model_input), _mask_line_copies(model_input)
     others = rows & ~fills_rows
+    by_l1 = np.where(
+        _mask_copies_by_l1(model_input) & (line_cycles > 0), np.maximum(line_cycles, writes), 0.0
+    )
     return _LdgstsDemand(
         rows=rows,
-        path_cycles=np.where(others, line_cycles, 0.0),
+        path_cycles=np.where(others, line_cycles, by_l1),
         tag_cycles=np.where(fills_rows, line_cycles, 0.0),
         write_cycles=np.where(others, writes, 0.0),
     )
@@ -402,6 +421,21 @@ def _mask_ldgsts(model_input: ModelInput) -> NDArray[np.bool_]:
     kernel = model_input.kernel
     found: NDArray[np.bool_] = kernel.form_table.make_opcode_mask(_is_async_copy)
     return found[kernel.opcode_ids]
+
+
+def _mask_copies_by_l1(model_input: ModelInput) -> NDArray[np.bool_]:
+    """Mark LDGSTS whose data the L1 keeps, [n]: each line that comes is a wavefront on the path.
+
+    By Nsight Compute the path has 25.8 wavefronts in a step of 32x32x32 tiles, 12 of them of LDSM, 3 of
+    predicated LDS, and 8 of two such LDGSTS of four lines; of LDGSTS that bypass the L1 it has none.
+    """
+    kernel = model_input.kernel
+    found: NDArray[np.bool_] = kernel.form_table.make_opcode_mask(_is_copy_by_l1)
+    return found[kernel.opcode_ids]
+
+
+def _is_copy_by_l1(opcode: Opcode) -> bool:
+    return _is_async_copy(opcode) and "BYPASS" not in opcode.modifiers
 
 
 def _is_async_copy(opcode: Opcode) -> bool:
@@ -607,6 +641,27 @@ def _find_copied_miss_share(model_input: ModelInput, copied_share: float) -> flo
     pipelines = model_input.mbarrier_pipelines
     has_known_tiles = pipelines is not None and pipelines.distinct_tile_share is not None
     return 1.0 if has_known_tiles or has_unknown_tiles(model_input) else copied_share
+
+
+def _find_shared_copy_waits(
+    model_input: ModelInput, dram_share: FloatArray, cold_share: float
+) -> SharedCopyWaits:
+    """Find how LDGSTS wait for the DRAM, [n] each, whose lines other CTAs copy as well.
+
+    The same as for copies of the copy engine: no CTA gets ahead of the one that waits for the DRAM at each
+    step. Those behind find their lines in the L2, go faster, catch up, and wait for the same fill. On
+    architectures where nobody has measured it, LDGSTS wait by their own bytes.
+    """
+    batch = model_input.arch.memory.dram_batch_cycles
+    if batch is None:
+        return SharedCopyWaits(np.zeros(len(dram_share)), np.zeros(len(dram_share)))
+    cycles = scale_dram_cycles_to_clock(model_input, batch.value)
+    is_from_dram = _mask_ldgsts(model_input) & (dram_share > 0)
+    shared = np.clip(cold_share - dram_share, 0.0, 1.0)
+    return SharedCopyWaits(
+        miss_shares=np.where(is_from_dram, cold_share, 0.0),
+        batch_cycles=np.where(is_from_dram, cycles * shared, 0.0),
+    )
 
 
 def _count_bytes_beyond_l1(model_input: ModelInput, profile: ExecutionProfile) -> float:
