@@ -892,12 +892,20 @@ def test_ends_of_ctas_are_counted_one_by_one() -> None:
     assert simulate_ctas((work,), apart, 8).cycles == pytest.approx(1000 + 7 * 150, rel=0.01)
 
 
-def test_conversions_take_their_turns_with_loads(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("loads", "measured"),
+    [
+        (("LDG.E R{}, desc[UR4][R2.64]", "LDG.E.U8 R{}, desc[UR4][R2.64+0x4]"), 3.0),
+        (("LDS R{}, [R2]", "LDS R{}, [R2+0x80]"), 2.2),
+    ],
+)
+def test_conversions_take_their_turns_with_loads(
+    tmp_path: Path, loads: tuple[str, str], measured: float
+) -> None:
     """Two LDG to a F2I: on an H200 three cycles of the SM, where each unit alone would need two."""
     body = []
     for n in range(0, 96, 3):
-        body += [f"LDG.E R{8 + n}, desc[UR4][R2.64]", f"LDG.E.U8 R{9 + n}, desc[UR4][R2.64+0x4]"]
-        body += [f"F2I.U32.TRUNC.NTZ R{10 + n}, R4"]
+        body += [loads[0].format(8 + n), loads[1].format(9 + n), f"F2I.U32.TRUNC.NTZ R{10 + n}, R4"]
     path = tmp_path / "loads.sass"
     path.write_text(format_dump("sm_90", *body * 8, "EXIT"))
     situation = make_model_input(KernelLaunch(path, "kernel", "h200", (4 * 132,), (512,)))
@@ -907,7 +915,7 @@ def test_conversions_take_their_turns_with_loads(tmp_path: Path) -> None:
     cycles, before = (
         simulate_launch(one, ALL_IN_L1, 1980.0).cycles / (4 * 16 * 8 * 32) for one in (situation, apart)
     )
-    assert (before, cycles) == (pytest.approx(2.2, abs=0.2), pytest.approx(3.1, abs=0.1))
+    assert (before, cycles) == (pytest.approx(2.2, abs=0.2), pytest.approx(measured, abs=0.2))
 
 
 def test_what_is_on_its_way_into_the_l1_is_looked_up_twice() -> None:

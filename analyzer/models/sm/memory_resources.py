@@ -14,10 +14,10 @@ LDGSTS that fill whole rows of 128 bytes of shared memory, as swizzled tiles do,
 Their lines go through the tags beside it; what they bring is written beside reads. Example: 512 bytes in rows
 of 64 are eight lines, eight cycles of the tags; LDSM go on meanwhile.
 
-Instructions of all sub-cores are handed to the path one in `dispatch_cycles`, in turn with those of the XU
-(conversions, special functions), which has units in each sub-core but gets its work by the same port. On
-Hopper that is one in a cycle: two LDG that hit the L1 and one F2I take three cycles of an SM, though the path
-could take the LDG in two and the XU the F2I beside them in two.
+Loads through the L1 into registers, of all sub-cores, have one turn in `dispatch_cycles` at a port that they
+share with the XU (conversions, special functions), which has units in each sub-core. On Hopper that is one in
+a cycle: two LDG that hit the L1 and one F2I take three cycles of an SM, though the path could take the LDG in
+two and the XU the F2I beside them in two. Two LDS and one F2I take 2.2.
 
 Others, as to padded rows, go through the path twice: for their lines, in the order in which they are issued,
 and when their data are there, to write these through the banks of shared memory. What goes through the banks
@@ -217,7 +217,7 @@ class LoadStorePath:
         return warp
 
     def dispatch(self, step: SimulatedStep, at: float) -> float:
-        """Return when an instruction has its turn at the port that hands it to its unit."""
+        """Return when a load or an instruction of the XU has its turn at the port that both share."""
         if not self.dispatch_cycles:
             return at
         begin = self.dispatch_free if self.dispatch_free > at else at
@@ -276,7 +276,8 @@ class LoadStorePath:
         What goes through the banks waits for what LDGSTS have brought until then; an LDGSTS does not, nor
         for operands of products.
         """
-        at = self.dispatch(step, at)
+        if step.is_cached_load:
+            at = self.dispatch(step, at)
         begin = self.free if self.free > at else at
         if step.uses_ldgsts:
             self.free = begin + step.load_store_cycles

@@ -80,7 +80,7 @@ class StepKind(IntEnum):
     FENCE = 11  # waits for the way of the stores of its warp before it
     FULL_FENCE = 12  # the same, and for its own way to the L2
     WIDE_PRODUCT = 13  # see `wide_products`
-    DISPATCHED_RESULT = 14  # of the XU, which gets instructions by the same port as the load/store path
+    DISPATCHED_RESULT = 14  # of the XU, which shares a port with loads through the L1
     NO_ACCESS = 15  # of shared memory, by a predicate that is never true: only has its turn on the path
 
 

@@ -50,6 +50,7 @@ class SimulatedStep(Struct, eq=False):
     ends_sequence: bool
     is_outgoing: bool  # goes from the SM to the L2
     uses_ldgsts: bool  # is an LDGSTS or what waits for them
+    is_cached_load: bool  # into registers through the L1
     wait_cause: int  # of a warp that waits for its result
     wait_cycles: list[float]  # of all warps, by cause [N_WAIT_COLUMNS]: what the simulation fills
     # Columns of the program, in this order.
@@ -136,6 +137,10 @@ def make_steps(
         [step in last_steps for step in range(len(program))],
         [kind in OUTGOING_KINDS for kind in program.kind],
         list(map(or_, program.is_ldgsts, program.is_ldgdepbar)),
+        [
+            is_long and board >= 0
+            for is_long, board in zip(program.is_long, program.write_scoreboard, strict=True)
+        ],
         [_LONG_SCOREBOARD if is_long else _SHORT_SCOREBOARD for is_long in program.is_long],
         [[0.0] * N_WAIT_COLUMNS for _ in range(len(program))],
         program.kind,

@@ -49,7 +49,7 @@ class SmParameters(Struct, frozen=True, kw_only=True):
     min_path_share: float = 1.0
     operand_queue_cycles: float = 0.0  # of reads by products that are queued before a request of the path
     max_queued_products: int = 0  # of a sub-core, see `WarpgroupContention`; 0 where nothing limits them
-    dispatch_cycles: float = 0.0  # of the port that hands instructions to the LSU and the XU; 0: no limit
+    dispatch_cycles: float = 0.0  # of the port that LDG and the XU share; 0: no limit
     load_store_queue_instructions: int = 0  # in place of the cycles; 0 where it is not known
     issues_in_runs: bool = False  # see `issue_order`
     fetch: FetchParameters | None = None  # of code that the SM's own instruction cache cannot hold
