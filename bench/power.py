@@ -218,7 +218,7 @@ def compare_pipes() -> Iterator[str]:
                 row["rate_per_s"] * share * each,
                 0.0,
                 gpu.sm_count,
-                find_clock_share(energy, BF16 if is_product else None),
+                find_clock_share(gpu, BF16 if is_product else None),
             )
             watts = f"{compute_watts(gpu, energy, work, row['sm_clock_mhz'], 1.0):,.0f}"
         lines.append(
@@ -408,7 +408,7 @@ def find_product_clock(record: Record) -> float:
     """Return the clock of a large product of random data, tiles of 128 x 256 or 128 x 128, by the model."""
     gpu = load_gpu(record.gpu)
     energy = _find_energy(gpu)
-    share = find_clock_share(energy, record.rate)
+    share = find_clock_share(gpu, record.rate)
     per_second = _find_work_per_hertz(gpu, energy, record.rate)
     work = LaunchWork(
         per_second * 1e6,

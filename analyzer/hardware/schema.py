@@ -343,6 +343,8 @@ class SmClocks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     base_mhz: HardwareParameter | None = None  # datasheet
     tensor_mhz: HardwareParameter | None = None  # clock for which the vendor's tensor peaks are computed
     sustained_mhz: HardwareParameter | None = None  # under load of any kind; None: boost clock
+    # part of the cycles that is left while tensor cores work; None: the architecture's `tensor_clock_share`
+    tensor_share: HardwareParameter | None = None
     # while tensor cores are busy; None: `sustained_mhz`
     sustained_tensor_mhz: HardwareParameter | None = None
     # while tensor cores are busy for a few milliseconds at most, before the power limit lowers the clock;

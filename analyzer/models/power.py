@@ -100,13 +100,14 @@ def measure_launch_work(model_input: ModelInput, energy: WorkEnergy) -> LaunchWo
         dram_pj=_count_dram_bytes(model_input, requested_bytes * miss_rates.dram_share)
         * energy.dram_byte_pj.value,
         n_sms=min(model_input.grid_ctas, model_input.gpu.sm_count),
-        clock_share=find_clock_share(energy, model_input.dominant_tensor_rate),
+        clock_share=find_clock_share(model_input.gpu, model_input.dominant_tensor_rate),
     )
 
 
-def find_clock_share(energy: WorkEnergy, tensor: TensorRate | None) -> float:
+def find_clock_share(gpu: Gpu, tensor: TensorRate | None) -> float:
     """Return the part of the SMs' cycles that is left for work with matrix products, or without."""
-    share = energy.tensor_clock_share
+    energy = None if gpu.arch is None else gpu.arch.energy
+    share = gpu.file.clock.tensor_share or (None if energy is None else energy.tensor_clock_share)
     return 1.0 if tensor is None or share is None else share.value
 
 
@@ -234,7 +235,7 @@ def estimate_launch_clock(model_input: ModelInput) -> PowerState | None:
     if gpu.file.power is None or energy is None:
         return None
     most_mhz = gpu.find_clock_mhz(tensor=None).value
-    most_mhz *= find_clock_share(energy, model_input.dominant_tensor_rate)
+    most_mhz *= find_clock_share(gpu, model_input.dominant_tensor_rate)
     miss_rates, demand = estimate_miss_rates(model_input), model_input.demand
     ctas = math.ceil(model_input.grid_ctas / gpu.sm_count)
     bounds = compute_sm_bounds(model_input, ctas, miss_rates, demand, count_elected_warps(model_input))

@@ -80,7 +80,7 @@ def test_an_h200_draws_what_was_measured(rate: TensorRate, watts: float) -> None
     energy = energy_of(gpu)
     fma, mhz = rates[rate]
     work = LaunchWork(
-        fma * find_tensor_energy_pj(energy, rate), 0.0, gpu.sm_count, find_clock_share(energy, rate)
+        fma * find_tensor_energy_pj(energy, rate), 0.0, gpu.sm_count, find_clock_share(gpu, rate)
     )
     assert compute_watts(gpu, energy, work, mhz, 1.0) == pytest.approx(watts, rel=0.05)
 
