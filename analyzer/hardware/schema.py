@@ -133,7 +133,7 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     # the L2's `spill_lost_from` and `spill_lost_by`; None: the same as the L1's
     spill_l2_lost_from: HardwareParameter | None = None
     spill_l2_lost_by: HardwareParameter | None = None
-    # as `read_release_cycles`, of an LDGSTS once those before it are taken in; None: the same
+    # as `read_release_cycles`, of an LDGSTS; None: the same, once the lines of those before it are taken in
     ldgsts_read_release_cycles: HardwareParameter | None = None
     # load/store path, per line that an LDGSTS reads; None: no more than its issue cycles
     copy_line_path_cycles: HardwareParameter | None = None

@@ -284,7 +284,7 @@ def _make_sm_parameters(
     """Return the parameters of an SM of this GPU; pipelines of mbarriers come with the programs."""
     memory, gpu = model_input.arch.memory, model_input.gpu
     launch, store_factor = gpu.file.launch, gpu.file.l2.store_factor
-    contention = model_input.arch.warpgroup_contention
+    contention, at_once = model_input.arch.warpgroup_contention, memory.ldgsts_read_release_cycles
     return SmParameters(
         n_subcores=int(model_input.arch.limits.subcores_per_sm.value),
         role_by_warp=warp_roles.role_by_warp,
@@ -301,7 +301,7 @@ def _make_sm_parameters(
         cta_end_interval_cycles=gpu.sm_count * clock_mhz / launch.ctas_per_us.value,
         cta_turnover_cycles=memory.cta_turnover_cycles.value,
         read_release_cycles=read_release_cycles,
-        ldgsts_read_release_cycles=(memory.ldgsts_read_release_cycles or memory.read_release_cycles).value,
+        ldgsts_read_release_cycles=0.0 if at_once is None else at_once.value,
         max_iterations=ALL_ITERATIONS,
         max_ldgsts_in_flight=int(memory.ldgsts_per_warp.value) if memory.ldgsts_per_warp else 0,
         l2_store_factor=store_factor.value if store_factor is not None else 0.0,

@@ -23,8 +23,9 @@ Others, as to padded rows, go through the path twice: for their lines, in the or
 and when their data are there, to write these through the banks of shared memory. What goes through the banks
 then (LDS, LDSM, STS, LDG) waits for such writes; others fill gaps. Warps hardly stall at LDGSTS: these have a
 deep queue of their own, and neither their turns nor their lines wait for the operands of products. Profiles
-of one CTA with its LDGSTS and with NOP in their place show that: nothing waits for the path, and what
-overwrites the address of an LDGSTS waits some cycles, whatever lines are queued ahead.
+of one CTA with its LDGSTS and with NOP in their place show that on Hopper: nothing waits for the path, and
+what overwrites the address of an LDGSTS waits some cycles, whatever lines are queued ahead. Elsewhere it is
+taken to wait until the lines before it have been taken in.
 
 What a predicate never lets happen (`@!PT LDS`, which ptxas writes between products and LDGSTS) has its turn
 on the path too. LDGSTS by the L1, those of 8 bytes a lane, have a turn for each line.
@@ -174,6 +175,7 @@ class LoadStorePath:
         "l2",
         "last_stores",
         "ldgsts_read_release_cycles",
+        "ldgsts_reads_free",
         "max_ldgsts",
         "mbarriers",
         "operand_reads",
@@ -190,6 +192,9 @@ class LoadStorePath:
         self.heap, self.mbarriers, self.operand_reads = heap, mbarriers, operand_reads
         self.free = self.tags_free = self.banks_free = self.atomics_free = 0.0
         self.dispatch_cycles, self.dispatch_free = parameters.dispatch_cycles, 0.0
+        self.ldgsts_reads_free = (
+            0.0  # when the addresses of all LDGSTS so far are read, where that takes turns
+        )
         self.copies_end = 0.0  # when the last of them is written
         self.copy_writes: list[tuple[float, float]] = []  # heap: time and cycles of what LDGSTS bring
         self.l2 = L2Share(parameters.l2_store_factor)
@@ -263,8 +268,11 @@ class LoadStorePath:
         release = self.read_release_cycles
         if step.uses_ldgsts:
             done = self._find_ldgsts_end(warp, step, begin, done)
-            if step.is_ldgsts:
+            if step.is_ldgsts and self.ldgsts_read_release_cycles:
                 release = self.ldgsts_read_release_cycles
+            elif step.is_ldgsts:
+                begin = max(self.ldgsts_reads_free, begin)
+                self.ldgsts_reads_free = begin + step.tag_cycles
         if step.kind == _COPY_KIND:
             self.mbarriers.arrive(warp, step, done)
         if step.uses_scoreboards:

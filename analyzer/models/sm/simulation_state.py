@@ -38,7 +38,7 @@ class SmParameters(Struct, frozen=True, kw_only=True):
     cta_end_interval_cycles: float  # between two CTAs of the SM whose ends the GPU takes notice of
     cta_turnover_cycles: float  # from the end of a CTA until the next one in its slot begins
     read_release_cycles: float  # until a memory instruction has read its registers
-    ldgsts_read_release_cycles: float  # likewise, an LDGSTS, after those before it
+    ldgsts_read_release_cycles: float  # likewise, an LDGSTS; 0: as others, after lines of those before
     max_iterations: int  # simulated iterations of one sequence
     pipelines: tuple[PipelineParameters, ...] = ()  # of mbarriers
     max_ldgsts_in_flight: int = 0  # of one warp; 0 where nothing limits them
