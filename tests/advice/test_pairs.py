@@ -22,9 +22,13 @@ PAIRS = Path(__file__).parent / "pairs"
 GPU_BY_ARCH = {75: "t4", 80: "a100", 90: "h100", 120: "rtx 5090"}
 MIN_GAIN_SHARE = 0.03  # below, a finding is only named
 MAX_ERROR_SHARE = 0.25  # of the gain, against the difference that the model itself sees
-# On the H100, what copies ahead also adds instructions (1.30).
+MAX_LEFT_SHARE = 0.05  # of the gain, that a mended kernel may still be told of
+# On the H100, what copies ahead also adds instructions (1.30), mended FP64 code meets less often behind
+# branches (0.66), and the polynomials in place of special functions wait for each other's turns (1.82).
 WIDER_ERROR_SHARES = {
     ("missing-async-copy", 90): 0.3,
+    ("fp64-arithmetic", 90): 0.4,
+    ("special-function-bound", 90): 0.9,
 }
 # With fewer registers, ptxas has the mended kernel execute 3 % more instructions, and those that lie in one bank
 # hold each other up more often (`dispatch_stall`): these are no part of what more CTAs gain.
@@ -70,7 +74,11 @@ def test_a_rule_finds_its_fault_and_what_it_costs(rule: str, arch: int, suffix: 
     kernels = analyze_pair(rule, arch)
     faulty, mended = kernels[f"faulty{suffix}"], kernels[f"mended{suffix}"]
     (found,) = (entry for entry in faulty.advice if entry.rule == rule)
-    assert all(entry.gain_share < MIN_GAIN_SHARE for entry in mended.advice if entry.rule == rule)
+    assert all(
+        entry.gain_share < MIN_GAIN_SHARE or entry.gain_cycles < MAX_LEFT_SHARE * found.gain_cycles
+        for entry in mended.advice
+        if entry.rule == rule
+    )
     added_share = added_cycles = 0.0
     if (rule, arch) in MENDED_BY_MORE_INSTRUCTIONS:
         added_share = mended.counts.instructions_per_warp / faulty.counts.instructions_per_warp - 1.0
@@ -80,7 +88,7 @@ def test_a_rule_finds_its_fault_and_what_it_costs(rule: str, arch: int, suffix: 
             for kernel in (faulty, mended)
         )
         added_cycles = after - before
-        assert 0.0 <= added_cycles < 0.06 * faulty.predictions[0].cycles
+        assert -1e-6 <= added_cycles < 0.06 * faulty.predictions[0].cycles
     mended_cycles = mended.predictions[0].cycles / (1.0 + added_share) - added_cycles
     difference = faulty.predictions[0].cycles - mended_cycles
     assert difference > 0.05 * faulty.predictions[0].cycles, "the pair shows no fault to the model"
