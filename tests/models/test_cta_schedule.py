@@ -13,21 +13,26 @@ WORK = st.lists(st.integers(1, 100), min_size=1, max_size=200).map(
 N_SMS, N_SLOTS = st.integers(1, 40), st.integers(1, 4)
 
 
+def make_slots(n_sms: int, n_slots: int, gain: float) -> SmSlots:
+    """Return SMs whose speed goes up to the gain of all slots on a line."""
+    return SmSlots(n_sms, tuple(np.linspace(1.0, gain, n_slots).tolist()))
+
+
 def test_long_ctas_that_come_last_make_a_launch_longer() -> None:
     triangle = np.array([1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0])
-    assert compute_schedule_factor(triangle, 8, SmSlots(4, 1, 1.0)) == pytest.approx(7 / 5)
-    assert compute_schedule_factor(triangle[::-1].copy(), 8, SmSlots(4, 1, 1.0)) == pytest.approx(1.0)
+    assert compute_schedule_factor(triangle, 8, make_slots(4, 1, 1.0)) == pytest.approx(7 / 5)
+    assert compute_schedule_factor(triangle[::-1].copy(), 8, make_slots(4, 1, 1.0)) == pytest.approx(1.0)
 
 
 def test_each_number_of_resident_ctas_has_a_speed() -> None:
-    slots = SmSlots(1, 3, 1.6, (1.0, 1.5, 1.6))
+    slots = SmSlots(1, (1.0, 1.5, 1.6))
     assert find_last_end(np.full(3, 8.0), slots) == pytest.approx(24 / 1.6)
     assert find_last_end(np.full(4, 8.0), slots) == pytest.approx(24 / 1.6 + 8)
 
 
 def test_mean_ctas_are_those_of_the_busiest_sm() -> None:
     """Twelve on four SMs of two slots: two at once, then one alone, not two on each of the first two SMs."""
-    slots = SmSlots(4, 2, 1.5)
+    slots = make_slots(4, 2, 1.5)
     work = np.array([6.0, 10.0] * 6)
     factor = compute_schedule_factor(work, 12, slots)
     assert factor == pytest.approx(find_last_end(work, slots) / (16 / 1.5 + 8))
@@ -35,7 +40,7 @@ def test_mean_ctas_are_those_of_the_busiest_sm() -> None:
 
 @given(n_ctas=st.integers(1, 300), n_sms=N_SMS, n_slots=N_SLOTS)
 def test_equal_ctas_end_in_waves(n_ctas: int, n_sms: int, n_slots: int) -> None:
-    slots = SmSlots(n_sms, n_slots, float(n_slots))
+    slots = make_slots(n_sms, n_slots, float(n_slots))
     assert find_last_end(np.full(n_ctas, 7.0), slots) == pytest.approx(7.0 * -(-n_ctas // (n_sms * n_slots)))
     assert compute_schedule_factor(np.full(n_ctas, 7.0), n_ctas, slots) == pytest.approx(1.0)
 
@@ -49,7 +54,8 @@ def test_no_schedule_beats_its_bounds_or_misses_grahams(
     Graham (1966): on machines that are never idle while there is work, the last end is at most the mean one and the
     longest job's time; here a job may have to share its machine.
     """
-    slots = SmSlots(n_sms, n_slots, 1.0 + part * (n_slots - 1))
+    gain = 1.0 + part * (n_slots - 1)
+    slots = make_slots(n_sms, n_slots, gain)
     last = find_last_end(work, slots)
-    assert last >= max(work.max(), work.sum() / (n_sms * slots.gain)) * (1 - 1e-9)
-    assert last <= (work.sum() / n_sms + work.max()) * n_slots / slots.gain * (1 + 1e-9)
+    assert last >= max(work.max(), work.sum() / (n_sms * gain)) * (1 - 1e-9)
+    assert last <= (work.sum() / n_sms + work.max()) * n_slots / gain * (1 + 1e-9)

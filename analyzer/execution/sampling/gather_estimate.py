@@ -116,12 +116,13 @@ class _GatherRecorder:
         self, task: ExecutionTask, unknown: Collection[InstructionKey], given: Collection[InstructionKey]
     ) -> None:
         self.task, self.given = task, given
+        wanted = {*unknown, *given}
         actions = [action for segment in task.kernel.segments for action in segment.actions]
         self.accesses = {
             access.row: access
             for action in actions
             for access in action.accesses
-            if (access.row, access.space) in (*unknown, *given) and not _is_shared_side(task, access)
+            if (access.row, access.space) in wanted and not _is_shared_side(task, access)
         }
         self.totals = {row: AccessTotals(access) for row, access in self.accesses.items()}
         self.touched_sectors: dict[int, list[NDArray[np.uint64]]] = {row: [] for row in self.accesses}
@@ -153,7 +154,8 @@ class _GatherRecorder:
             steps=None,
         )
         add_to_totals(self.totals[row], requests)
-        self.irregular_requests[row] += _count_irregular_requests(active, addresses)
+        if (row, access.space) in self.given:
+            self.irregular_requests[row] += _count_irregular_requests(active, addresses)
         if access.space in GLOBAL_SPACES:
             self._add_sectors(row, warps, active, addresses)
         if all(totals.requests >= _MAX_MEASURED_REQUESTS for totals in self.totals.values()):

@@ -27,19 +27,12 @@ class SmSlots(Struct, frozen=True):
     """SMs of a GPU and the CTAs that each holds."""
 
     n_sms: int
-    n_slots: int
-    gain: float  # speed of an SM with all slots taken over that with one CTA, 1 to n_slots
-    speeds: tuple[
-        float, ...
-    ] = ()  # of an SM with 1, 2, ... CTAs over that with one; empty: a line up to `gain`
+    speeds: tuple[float, ...]  # of an SM with 1, 2, ... CTAs, as many as it holds, over that with one
 
-    def compute_speed(self, n_resident: int) -> float:
-        """Return the speed of an SM with so many CTAs over that with one."""
-        if self.n_slots == 1:
-            return 1.0
-        if self.speeds:
-            return self.speeds[n_resident - 1]
-        return 1.0 + (self.gain - 1.0) * (n_resident - 1) / (self.n_slots - 1)
+    @property
+    def n_slots(self) -> int:
+        """CTAs that an SM holds."""
+        return len(self.speeds)
 
 
 def compute_schedule_factor(work: FloatArray, n_working: float, slots: SmSlots) -> float:
@@ -95,7 +88,7 @@ class _Sm(Struct, eq=False):
     def find_next_end(self, slots: SmSlots) -> float:
         """Return the time at which its next CTA ends."""
         n_resident = len(self.ends)
-        return self.time + (self.ends[0] - self.own_time) * n_resident / slots.compute_speed(n_resident)
+        return self.time + (self.ends[0] - self.own_time) * n_resident / slots.speeds[n_resident - 1]
 
     def end_cta(self, time: float) -> None:
         """End the CTA that ends first."""

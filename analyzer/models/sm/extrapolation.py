@@ -215,7 +215,7 @@ def _extrapolate_iterations(
     else:
         return None
     found = _estimate_from_whole_ctas(more, parameters, n_ctas, waves)
-    shorter = _estimate_from_whole_ctas(fewer, parameters, n_ctas, waves)
+    shorter = _estimate_from_whole_ctas(fewer, parameters, n_ctas, waves) if steps.give_line else found
     return SmEstimate(
         steps.extrapolate_cycles(found.cycles, shorter.cycles),
         found.simulated,
@@ -232,12 +232,17 @@ class _StepCounts(Struct, frozen=True):
     simulated: float
     fewer: float
 
+    @property
+    def give_line(self) -> bool:
+        """True if steps are left that a line through both simulations gives."""
+        return self.all_steps > self.simulated > self.fewer
+
     def extrapolate_cycles(self, cycles: float, fewer_cycles: float) -> float:
         """Extrapolate to all steps, on a line through two simulations.
 
         cycles: of the simulation with more iterations.
         """
-        if not self.all_steps > self.simulated > self.fewer:
+        if not self.give_line:
             return cycles
         longer = max(0.0, cycles - fewer_cycles)
         return cycles + longer * (self.all_steps - self.simulated) / (self.simulated - self.fewer)
@@ -340,8 +345,8 @@ def _extrapolate_parts(
         return simulated.cycles, simulated, whole
     half = pipelines.plan(part / 2)
     steps = _StepCounts(*map(pipelines.count_steps, (pipelines.warp_programs, whole, half)))
-    cycles = steps.extrapolate_cycles(simulated.cycles, pipelines.simulate(half).cycles)
-    return cycles, simulated, whole
+    shorter = pipelines.simulate(half) if steps.give_line else simulated
+    return steps.extrapolate_cycles(simulated.cycles, shorter.cycles), simulated, whole
 
 
 def _extrapolate_outer_iterations(

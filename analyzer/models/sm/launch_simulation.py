@@ -229,7 +229,7 @@ def _find_schedule_factor(
     mean, most = float(work.sum()) / n_busy_ctas, float(work.max())
     longer = max(0.0, longest_cycles + parameters.cta_turnover_cycles - alone)
     durations = np.maximum(alone + (work - mean) * longer / max(1.0, most - mean), 0.0)
-    return compute_schedule_factor(durations, n_busy_ctas, SmSlots(sms, n_slots, speeds[-1], speeds))
+    return compute_schedule_factor(durations, n_busy_ctas, SmSlots(sms, speeds))
 
 
 def _measure_speeds(
@@ -285,6 +285,7 @@ def _make_sm_parameters(
     memory, gpu = model_input.arch.memory, model_input.gpu
     launch, store_factor = gpu.file.launch, gpu.file.l2.store_factor
     contention, at_once = model_input.arch.warpgroup_contention, memory.ldgsts_read_release_cycles
+    in_runs, queued = issues_in_runs(model_input), memory.path_queue_instructions
     return SmParameters(
         n_subcores=int(model_input.arch.limits.subcores_per_sm.value),
         role_by_warp=warp_roles.role_by_warp,
@@ -310,16 +311,10 @@ def _make_sm_parameters(
         operand_queue_cycles=0.0 if contention is None else contention.operand_queue_cycles.value,
         max_queued_products=0 if contention is None else int(contention.max_queued_products.value),
         dispatch_cycles=memory.dispatch_cycles.value if memory.dispatch_cycles is not None else 0.0,
-        load_store_queue_instructions=_find_queue_instructions(model_input),
-        issues_in_runs=issues_in_runs(model_input),
+        load_store_queue_instructions=int(queued.value) if in_runs and queued is not None else 0,
+        issues_in_runs=in_runs,
         fetch=find_fetch_parameters(model_input),
     )
-
-
-def _find_queue_instructions(model_input: ModelInput) -> int:
-    """Return how many instructions wait for the load/store path before warps stall; 0: not known."""
-    found = model_input.arch.memory.path_queue_instructions
-    return int(found.value) if found is not None and issues_in_runs(model_input) else 0
 
 
 def _find_pipe_slowdowns(model_input: ModelInput) -> Mapping[int, float]:

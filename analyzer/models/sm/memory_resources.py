@@ -192,9 +192,7 @@ class LoadStorePath:
         self.heap, self.mbarriers, self.operand_reads = heap, mbarriers, operand_reads
         self.free = self.tags_free = self.banks_free = self.atomics_free = 0.0
         self.dispatch_cycles, self.dispatch_free = parameters.dispatch_cycles, 0.0
-        self.ldgsts_reads_free = (
-            0.0  # when the addresses of all LDGSTS so far are read, where that takes turns
-        )
+        self.ldgsts_reads_free = 0.0  # when the addresses of all LDGSTS are read, where that takes turns
         self.copies_end = 0.0  # when the last of them is written
         self.copy_writes: list[tuple[float, float]] = []  # heap: time and cycles of what LDGSTS bring
         self.l2 = L2Share(parameters.l2_store_factor)
