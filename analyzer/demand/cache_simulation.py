@@ -126,10 +126,12 @@ class GridReuse(Struct, frozen=True):
     unique_sectors: float | None = None  # distinct sectors of all reads; None: not known
     # Sectors of all reads that come from DRAM, some more than once (`traffic.dram_windows`); None: not known.
     dram_sectors: float | None = None
-    n_warps: float = 0.0  # that have work; 0: not known
+    n_ctas: float = 0.0  # that have work; 0: not known
     # Distinct bytes and sectors of a request of loads whose addresses do not hang on other loads, by row.
     patterns: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     n_waves: float = 1.0  # of the CTAs that have
+    # Distinct over requested sectors by row where the distinct sectors themselves were counted.
+    distinct_sector_share: Mapping[int, float] = field(default_factory=dict)
 
     def with_dram_refetches(self, times: float) -> "GridReuse":
         """Return the reuse for an L2 that loses sectors to other CTAs before they are read again.
@@ -145,20 +147,28 @@ class GridReuse(Struct, frozen=True):
 
         utilization: part of its sectors that the instruction itself touches, above 0.
         """
+        share = self._find_distinct_share(row, utilization)
+        return None if share is None else min(1.0, share * self._dram_refetch_factor)
+
+    def _find_distinct_share(self, row: int, utilization: float) -> float | None:
+        """Return the distinct sectors of an instruction over those that it requests; None: not known."""
+        if (share := self.distinct_sector_share.get(row)) is not None:
+            return share
         share = self.distinct_share.get(row)
-        return None if share is None else min(1.0, share * self._dram_refetch_factor / utilization)
+        return None if share is None else share / utilization
 
     def find_waited_share(self, row: int, utilization: float) -> float:
         """Return the part of an instruction's misses for which all that wait for them wait for the DRAM.
 
         CTAs that share data ask for them in step: one misses the L2, and the others of its wave wait for the
-        same fill. A table that each warp reads in whole is in the L2 when its first wave is over.
+        same fill. A table that each CTA reads in whole is in the L2 when its first wave is over.
         utilization: see `dram_share`.
         """
-        requested, share = self.requested_sectors.get(row, 0.0), self.distinct_share.get(row)
-        if share is None or not self.n_warps:
+        share = self._find_distinct_share(row, utilization)
+        if share is None or not self.n_ctas:
             return 1.0
-        is_table = share * requested / utilization <= requested / self.n_warps
+        requested = self.requested_sectors.get(row, 0.0)
+        is_table = share * requested <= requested / self.n_ctas
         return 1.0 / self.n_waves if is_table else 1.0
 
     def compute_dram_share_of_misses(
@@ -205,12 +215,12 @@ def compute_grid_reuse(
     l2: CacheGeometry,
     dram_sectors: float | None,
     *,
-    n_warps: float = 0.0,
+    n_ctas: float = 0.0,
     n_waves: float = 1.0,
 ) -> GridReuse | None:
     """Compute the reuse of an executed profile; None if nothing is known.
 
-    dram_sectors, n_warps, n_waves: see `GridReuse`.
+    dram_sectors, n_ctas, n_waves: see `GridReuse`.
 
     If the distinct sectors of all reads are not known, only instructions whose own bytes fit into the L2
     count, such as reads of a table by all CTAs.
@@ -230,10 +240,15 @@ def compute_grid_reuse(
         return None
     return GridReuse(
         distinct_share=shares,
+        distinct_sector_share={
+            access.row: access.unique_sectors / access.sectors
+            for access in reads
+            if access.row in shares and access.unique_sectors and access.sectors
+        },
         requested_sectors={access.row: float(access.sectors or 0) for access in reads},
         unique_sectors=traffic.read_unique_sectors,
         dram_sectors=dram_sectors,
-        n_warps=n_warps,
+        n_ctas=n_ctas,
         patterns={
             access.row: (float(access.unique_bytes), round((access.sectors or 0) / access.requests, 2))
             for access in reads

@@ -71,8 +71,8 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     # L1 tags, per line beyond `lines_per_pass` of a request to global memory
     line_pass_cycles: HardwareParameter
     lines_per_pass: HardwareParameter  # lines of a request that its first pass looks up in the L1 tags
-    store_line_cycles: HardwareParameter  # factor on `line_pass_cycles` for stores
-    # part of the cycles of further lines that blocks the load/store path for shared memory too
+    store_line_cycles: HardwareParameter  # load/store path, per line of a store beyond its first
+    # part of the cycles of further lines of a load that blocks the load/store path for shared memory too
     line_path_share: HardwareParameter
     line_fill_cycles: HardwareParameter  # load/store path, per 128 bytes that a load brings into the L1
     barrier_path_cycles: HardwareParameter  # load/store path, per warp that arrives at a CTA barrier
@@ -137,6 +137,8 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ldgsts_read_release_cycles: HardwareParameter | None = None
     # load/store path, per line that an LDGSTS reads; None: no more than its issue cycles
     copy_line_path_cycles: HardwareParameter | None = None
+    # load/store path, per look-up of `lines_per_pass` lines beyond the first of a load that misses the L1
+    miss_lookup_path_cycles: HardwareParameter | None = None
     # L1 tags, per 128 bytes of a load that hits what is still on its way into the L1; None: as any hit
     second_look_cycles: HardwareParameter | None = None
     # between memory instructions, conversions and special functions that an SM hands to their units, of all

@@ -115,7 +115,7 @@ class CacheExperiment(Struct, eq=False):
                 self.profile,
                 hierarchy.l2,
                 found.read_sectors,
-                n_warps=n_working * stream.warps_per_cta,
+                n_ctas=n_working,
                 n_waves=max(1.0, n_working / (n_sms * slots)),
             )
             self._rates_by_hierarchy[key] = simulate_caches(stream, self._l1_policies, hierarchy, reuse)

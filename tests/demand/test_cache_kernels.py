@@ -57,6 +57,20 @@ def arguments(**values: int) -> tuple[Argument, ...]:
     return tuple(Argument(int(place[1:]), value) for place, value in values.items())
 
 
+@pytest.mark.parametrize("load", ["LDG.E.U8", "LDG.E.U16", "LDG.E"])
+def test_a_narrow_load_that_leaves_out_words_reads_everything_from_dram(tmp_path: Path, load: str) -> None:
+    """A lane reads one, two or four bytes of each 16: all sectors come from the DRAM, whatever part is used."""
+    path = tmp_path / "apart.sass"
+    address = ("S2R R0, SR_CTAID.X", "S2R R3, SR_TID.X", "IMAD R0, R0, 0x80, R3", "MOV R5, 0x10")
+    path.write_text(
+        format_dump("sm_80", *address, "IMAD.WIDE R2, R0, R5, c[0x0][0x160]", f"{load} R4, [R2.64]", "EXIT")
+    )
+    rates = rates_of(str(path), "kernel", Launch(grid=Dim3(1 << 14), block=Dim3(128)), 16)
+    assert rates.loads is not None
+    assert (rates.loads.l1_hit_rate, rates.loads.l2_hit_rate) == (0.0, 0.0)
+    assert rates.loads.dram_request_share == 1.0
+
+
 def test_vector_add_reads_everything_from_dram() -> None:
     launch = Launch(grid=Dim3(10_000), block=Dim3(256), arguments=arguments(_3=2_560_000))
     rates = rates_of(str(SM_80 / "report16.sass"), "vector_add", launch, 8)

@@ -225,17 +225,17 @@ def test_other_sms_bring_in_what_the_grid_shares() -> None:
 
 
 def test_who_waits_for_the_fill_of_another_waits_as_long_as_that_does() -> None:
-    """A table of two words that each of 40 warps reads in whole, a word by each of two loads: four waves."""
+    """A table of two words that each of 40 CTAs of a warp reads in whole, a word by each of two loads: four waves."""
     figures = CacheHierarchy(
         shape(4, 4),
         BIG,
         fill_timing=CacheFillTiming(l2_fill_cycles=200, warp_turn_cycles=0, request_issue_cycles=0),
     )
     read, policies = stream([0, 0], [0, 1], turns=[0, 1]), (L1Policy.READ_ALLOCATE,) * 2
-    table = GridReuse({0: 1 / 40}, {0: 40.0, 1: 40.0}, n_warps=40.0, n_waves=4.0)
+    table = GridReuse({0: 1 / 40}, {0: 40.0, 1: 40.0}, n_ctas=40.0, n_waves=4.0)
     found = simulate_caches(read, policies, figures, table).by_row[1]
     assert (found.l1_hit_rate, found.l2_request_share, found.dram_request_share) == (1.0, 0.75, 0.25)
-    tile = replace(table, distinct_share={0: 1 / 10})  # of four words, one for each ten warps
+    tile = replace(table, distinct_share={0: 1 / 10})  # of four words, one for each ten CTAs
     assert simulate_caches(read, policies, figures, tile).by_row[1].dram_request_share == 1.0
 
 

@@ -532,6 +532,62 @@ def test_a_loaded_dram_takes_longer() -> None:
     assert extra > 50 * 100.0
 
 
+def test_what_is_written_keeps_the_dram_busy_for_loads_too() -> None:
+    load = {
+        "kind": int(StepKind.LOAD),
+        "l2_cycles": 1.0,
+        "dram_cycles": 1.0,
+        "latency_cycles": 500.0,
+        "write_scoreboard": 0,
+    }
+    store = {"kind": int(StepKind.STORE), "l2_cycles": 1.0, "dram_cycles": 250.0}
+    figures = replace(FIGURES, role_by_warp=(0,), dram_load_cycles=100.0)
+    waits = [load, {"wait_scoreboards": (0,)}]
+    alone, beside = (
+        simulate_ctas((script_of(*steps * 50),), figures, 1) for steps in (waits, [store, *waits])
+    )
+    assert beside.cycles - alone.cycles > 50 * 60.0
+
+
+_ADDRESS = ("S2R R0, SR_CTAID.X", "S2R R3, SR_TID.X", "IMAD R0, R0, 0x80, R3")
+
+
+@pytest.mark.parametrize(
+    ("instruction", "lane_bytes", "lines", "cycles"),
+    [
+        ("STG.E desc[UR4][R2.64], R3", 4, 1, 1.0),
+        ("STG.E desc[UR4][R2.64+0x10], R3", 4, 2, 2.0),  # an H100 has 1.5 for a mean of 1.4 lines
+        ("STG.E desc[UR4][R2.64], R3", 64, 16, 16.0),  # 18 by its counters
+        ("STG.E desc[UR4][R2.64], R3", 128, 32, 32.0),  # 34
+        ("LDG.E.U16 R4, desc[UR4][R2.64]", 16, 4, 4.0),
+        ("LDG.E.U16 R4, desc[UR4][R2.64+0x10]", 16, 5, 5.0),  # by two look-ups: 4 + 1
+    ],
+)
+def test_lines_take_the_path_as_counters_say(
+    tmp_path: Path, instruction: str, lane_bytes: int, lines: int, cycles: float
+) -> None:
+    path = tmp_path / "lines.sass"
+    path.write_text(
+        format_dump(
+            "sm_90",
+            *_ADDRESS,
+            f"MOV R5, {lane_bytes:#x}",
+            "IMAD.WIDE R2, R0, R5, c[0x0][0x210]",
+            instruction,
+            "EXIT",
+        )
+    )
+    situation = make_model_input(KernelLaunch(path, "kernel", "h100", (1024,), (128,)))
+    memory = situation.arch.memory
+    no_fills = replace(memory, line_fill_cycles=replace(memory.line_fill_cycles, value=0.0))
+    situation = replace(situation, arch=replace(situation.arch, memory=no_fills))
+    assert situation.profile is not None
+    (access,) = situation.profile.accesses
+    assert (access.lines or 0) / access.requests == pytest.approx(lines)
+    found = simulate_launch(situation, ALL_IN_DRAM, 1980.0).resource_demand.load_store_cycles
+    assert found[access.row] == pytest.approx(cycles, abs=0.1)
+
+
 def test_lines_of_a_request_keep_the_tags_busy_and_shared_memory_goes_on() -> None:
     """What takes longest decides: the path, which both take, or the tags, which global memory alone needs."""
     load = {"kind": int(StepKind.LOAD), "load_store_cycles": 2.0, "latency_cycles": 30.0}

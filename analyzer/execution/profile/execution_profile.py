@@ -58,7 +58,7 @@ class MemoryAccess(Struct, frozen=True, kw_only=True):
     wavefronts: int | None
     unique_bytes: int | None  # distinct bytes that the grid accesses
     provenance: Provenance
-    unique_sectors: int | None = None  # distinct sectors of these bytes, for bulk copies only
+    unique_sectors: int | None = None  # distinct sectors of these bytes; of bulk copies, narrow loads
     # 128-byte lines of each request, summed, of global memory and of writes to shared memory; where requests
     # repeat a pattern at other places in a line, as many as at the first place
     lines: float | None = None

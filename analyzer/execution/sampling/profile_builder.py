@@ -12,6 +12,7 @@ from analyzer.execution.binding.constant_image import ALLOCATION_SPACING_BYTES
 from analyzer.execution.footprint.footprint import count_union_bytes, count_union_sectors
 from analyzer.execution.footprint.grid_traffic import RequestedBytes, build_grid_traffic
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
+from analyzer.execution.lowering.segments import LoweredAccess
 from analyzer.execution.machine.access_totals import READ_KINDS, WRITE_KINDS, AccessTotals
 from analyzer.execution.machine.unknown_words import AddressConfidence
 from analyzer.execution.profile.cta_work import build_cta_work
@@ -41,6 +42,7 @@ from analyzer.ir.launch import Launch
 from analyzer.ir.opcode import GLOBAL_SPACES, SHARED_SPACES, AddressSpace, OpKind
 
 _INT64_LIMIT = 2.0**63
+_WORD_BYTES = 4
 _LARGEST_EXACT_FLOAT = 2.0**53
 
 
@@ -187,7 +189,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
             missing_inputs=self._find_missing_inputs(sizes),
             address_provenance=find_worst_provenance(map(self._find_address_provenance, sizes)),
             unique_sectors=count_union_sectors([totals.footprint for totals in sizes])
-            if has_place and access.bulk is not None
+            if has_place and _needs_sectors(access)
             else None,
             base_address=next(
                 (totals.base_address for totals in sizes if totals.base_address is not None), None
@@ -469,6 +471,15 @@ def _count_requested_bytes(totals: AccessTotals) -> int:
 
 def _has_known_addresses(totals: AccessTotals) -> bool:
     return totals.trust is not AddressConfidence.NONE and totals.access.address is not None
+
+
+def _needs_sectors(access: LoweredAccess) -> bool:
+    """Return whether distinct sectors do not follow from distinct words.
+
+    A lane of a narrow load may leave the rest of a word to other instructions: distinct bytes over the words
+    that it touches are then too few.
+    """
+    return access.bulk is not None or (access.kind is OpKind.LOAD and access.width_bytes < _WORD_BYTES)
 
 
 def _has_lines(sizes: Sequence[AccessTotals]) -> bool:

@@ -36,7 +36,7 @@ from analyzer.models.model_result import (
 from analyzer.models.power import find_launch_clock
 from analyzer.models.residuals import LaunchTraits, load_residuals, measure_guessed_share
 from analyzer.models.sm.launch_simulation import LaunchSimulation, WarpCycles, simulate_launch
-from analyzer.models.sm.resource_demand import DISPATCHED_KINDS, OUTGOING_KINDS, StepKind
+from analyzer.models.sm.resource_demand import OUTGOING_KINDS, StepKind
 from analyzer.models.sm.simulation_state import NO_INSTRUCTIONS_COLUMN, NOT_SELECTED_COLUMN
 from analyzer.models.sm.warp_program import WarpProgram
 from analyzer.models.stalls import StallAccumulator
@@ -185,7 +185,8 @@ def _compute_resource_bounds(simulation: LaunchSimulation) -> dict[str, float]:
     for warp_program, n_warps in simulation.iterate_programs():
         executions = _count_step_executions(warp_program)
         add(ISSUE_BOUND, n_warps * float(executions @ warp_program.issue_slots) / subcores)
-        is_dispatched = np.isin(warp_program.kind, DISPATCHED_KINDS)
+        is_dispatched = np.equal(warp_program.kind, int(StepKind.DISPATCHED_RESULT))
+        is_dispatched |= np.array(warp_program.is_cached_load, dtype=np.bool_)
         dispatches = float(executions[is_dispatched] @ np.array(warp_program.share)[is_dispatched])
         path = float(executions @ warp_program.load_store_cycles)
         add(LOAD_STORE_BOUND, n_warps * max(path, dispatches * simulation.parameters.dispatch_cycles))

@@ -99,7 +99,7 @@ class DramShare:
     def __init__(self, load_cycles: float, burst_cycles: float) -> None:
         self.burst_cycles = burst_cycles
         self.free = 0.0
-        self.work_cycles = 0.0  # of loads so far
+        self.work_cycles = 0.0  # so far
         self.load_cycles = load_cycles  # see `MemorySubsystem.dram_load_cycles`
         self.spread_phase = 0.0
 
@@ -113,8 +113,8 @@ class DramShare:
 
         stream_wait: cycles that a copy waits for its stream; its lines wait for the DRAM meanwhile.
         """
+        self.work_cycles += step.dram_cycles
         if self.load_cycles and not step.is_outgoing:
-            self.work_cycles += step.dram_cycles
             load = self.work_cycles / (begin + _DRAM_LOAD_WINDOW_CYCLES)
             if load > _MAX_DRAM_LOAD_SHARE:
                 load = _MAX_DRAM_LOAD_SHARE

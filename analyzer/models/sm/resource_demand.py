@@ -60,6 +60,7 @@ _GIGA, _MEGA = 1e9, 1e6
 # Pipes of the whole SM; their issue cycles in hwdb are those of a sub-core with a fourth of it.
 SM_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in (Pipe.LSU, Pipe.TEX, Pipe.TMA))
 _REGISTER_BYTES = 4
+_WARP_LANES = 32
 _ROUNDING_LINES = 0.02  # of a request's mean lines, where a part of the grid stands for all of it
 
 
@@ -85,12 +86,6 @@ class StepKind(IntEnum):
 
 
 OUTGOING_KINDS = (int(StepKind.STORE), int(StepKind.BULK_COPY_OUT))
-# Kinds that the SM hands to the load/store path or to the XU by one port.
-DISPATCHED_KINDS = (
-    *(int(StepKind.SHARED_MEMORY), int(StepKind.LOAD), *OUTGOING_KINDS, int(StepKind.BULK_COPY_IN)),
-    *(int(StepKind.FENCE), int(StepKind.FULL_FENCE), int(StepKind.DISPATCHED_RESULT)),
-    int(StepKind.NO_ACCESS),
-)
 
 
 class SharedCopyWaits(Struct, frozen=True, eq=False):
@@ -141,11 +136,10 @@ def measure_resource_demand(
     by_lines = _compute_line_cycles(model_input)
     tags = _compute_tag_cycles(model_input, load_store, by_lines)
     is_store = acts == StepKind.STORE
-    held = by_lines * np.where(is_store, arch.memory.store_line_cycles.value, 1.0)
+    held = by_lines * arch.memory.line_path_share.value
+    held = np.where(is_store, _compute_store_line_cycles(model_input), held)
     ldgsts = _measure_ldgsts(model_input)
-    load_store += _compute_extra_load_store_cycles(
-        model_input, load_store, held * arch.memory.line_path_share.value, ldgsts
-    )
+    load_store += _compute_extra_load_store_cycles(model_input, load_store, held, ldgsts)
     spills, cold_share = measure_spill_reuse(model_input), _compute_cold_share(model_input)
     copied_share = _find_copied_dram_share(model_input, miss_rates)
     l2_share, dram_share = _compute_traffic_shares(model_input, miss_rates, spills, cold_share, copied_share)
@@ -348,6 +342,13 @@ def _compute_line_cycles(model_input: ModelInput) -> FloatArray:
     return cycles
 
 
+def _compute_store_line_cycles(model_input: ModelInput) -> FloatArray:
+    """Compute the cycles of the load/store path for the lines of a store beyond its first, [n]."""
+    sectors = model_input.access_bytes.global_bytes / SECTOR_BYTES
+    more = np.maximum(_count_lines(model_input, sectors) - 1.0, 0.0)
+    return np.where(sectors > 0, more * model_input.arch.memory.store_line_cycles.value, 0.0)
+
+
 def _compute_extra_load_store_cycles(
     model_input: ModelInput, base: FloatArray, by_lines: FloatArray, ldgsts: "_LdgstsDemand"
 ) -> FloatArray:
@@ -362,10 +363,31 @@ def _compute_extra_load_store_cycles(
     )
     passes, share = _count_load_passes(model_input)
     by_passes = np.where(passes > 0, _compute_pass_cycles(base, passes, phases, more) * share, by_bytes)
+    by_passes += _compute_miss_path_cycles(model_input, passes)
     by_copied_lines = np.maximum(ldgsts.path_cycles - base, 0.0)
     extra = np.where(ldgsts.rows, by_copied_lines, shared + np.maximum(by_lines, by_passes))
     extra[_list_copy_engine_rows(model_input)] = 0.0
     return extra
+
+
+def _compute_miss_path_cycles(model_input: ModelInput, passes: FloatArray) -> FloatArray:
+    """Compute the cycles of the load/store path for loads whose lines come by more than one look-up, [n].
+
+    Up to `lines_per_pass` lines are looked up at once. Where a load hits, its lanes' words are read together;
+    where it misses, those of each look-up come apart: of 32 lanes 16 bytes apart in five lines 4 + 1 cycles.
+    passes: of a request through the banks; one for each line where lines conflict, which come apart anyhow.
+    """
+    memory, found = model_input.arch.memory, np.zeros(len(model_input.kernel))
+    if memory.miss_lookup_path_cycles is None or model_input.cache_rates is None:
+        return found
+    n_lines = np.arange(_WARP_LANES + 1)
+    lookups = np.ceil(n_lines / memory.lines_per_pass.value)
+    for row, rates in model_input.cache_rates.by_row.items():
+        if model_input.kernel.find_opcode(row).kind is OpKind.LOAD:
+            more = max(0.0, float(np.interp(rates.lines_per_request, n_lines, lookups)) - 1.0)
+            more = min(more, max(0.0, rates.lines_per_request - passes[row]))
+            found[row] = (1.0 - rates.l1_request_share) * more * memory.miss_lookup_path_cycles.value
+    return found
 
 
 class _LdgstsDemand(Struct, frozen=True, eq=False):

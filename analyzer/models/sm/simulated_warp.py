@@ -137,10 +137,7 @@ def make_steps(
         [step in last_steps for step in range(len(program))],
         [kind in OUTGOING_KINDS for kind in program.kind],
         list(map(or_, program.is_ldgsts, program.is_ldgdepbar)),
-        [
-            is_long and board >= 0
-            for is_long, board in zip(program.is_long, program.write_scoreboard, strict=True)
-        ],
+        program.is_cached_load,
         [_LONG_SCOREBOARD if is_long else _SHORT_SCOREBOARD for is_long in program.is_long],
         [[0.0] * N_WAIT_COLUMNS for _ in range(len(program))],
         program.kind,

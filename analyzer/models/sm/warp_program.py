@@ -109,6 +109,13 @@ class WarpProgram(Struct, eq=False):
     def __len__(self) -> int:
         return len(self.kind)
 
+    @property
+    def is_cached_load(self) -> list[bool]:
+        """Whether the last instruction of a step loads into registers through the L1."""
+        return [
+            is_long and board >= 0 for is_long, board in zip(self.is_long, self.write_scoreboard, strict=True)
+        ]
+
 
 class StepSequence(Struct, frozen=True):
     """Steps [start, stop) and how often a warp goes through them."""
