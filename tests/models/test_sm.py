@@ -513,14 +513,18 @@ def test_the_dram_takes_more_at_once_than_the_l2() -> None:
     assert sum(played.waits[0]) == pytest.approx(10 * 500.0 - 2000.0 + 100.0, rel=0.02)
 
 
-def test_a_loaded_dram_takes_longer() -> None:
-    load = {
+def dram_load(dram_cycles: float) -> dict[str, object]:
+    return {
         "kind": int(StepKind.LOAD),
         "l2_cycles": 1.0,
-        "dram_cycles": 50.0,
+        "dram_cycles": dram_cycles,
         "latency_cycles": 500.0,
         "write_scoreboard": 0,
     }
+
+
+def test_a_loaded_dram_takes_longer() -> None:
+    load = dram_load(50.0)
     script = script_of(*[load, {"wait_scoreboards": (0,)}] * 50)
     alone = simulate_ctas((script,), replace(FIGURES, role_by_warp=(0,), dram_load_cycles=100.0), 1).cycles
     assert alone == pytest.approx(50 * 500.0, rel=0.05)
@@ -533,16 +537,10 @@ def test_a_loaded_dram_takes_longer() -> None:
 
 
 def test_what_is_written_keeps_the_dram_busy_for_loads_too() -> None:
-    load = {
-        "kind": int(StepKind.LOAD),
-        "l2_cycles": 1.0,
-        "dram_cycles": 1.0,
-        "latency_cycles": 500.0,
-        "write_scoreboard": 0,
-    }
-    store = {"kind": int(StepKind.STORE), "l2_cycles": 1.0, "dram_cycles": 250.0}
+    load = dram_load(1.0)
+    store: dict[str, object] = {"kind": int(StepKind.STORE), "l2_cycles": 1.0, "dram_cycles": 250.0}
     figures = replace(FIGURES, role_by_warp=(0,), dram_load_cycles=100.0)
-    waits = [load, {"wait_scoreboards": (0,)}]
+    waits: list[dict[str, object]] = [load, {"wait_scoreboards": (0,)}]
     alone, beside = (
         simulate_ctas((script_of(*steps * 50),), figures, 1) for steps in (waits, [store, *waits])
     )

@@ -35,7 +35,7 @@ from analyzer.ir.opcode import (
     OpKind,
     Semantics,
 )
-from analyzer.ir.scheduling import Pipe, SchedClass
+from analyzer.ir.scheduling import WARP_SIZE, Pipe, SchedClass
 from analyzer.models.contention import compute_noc_bytes_per_cycle
 from analyzer.models.interface import ModelInput
 from analyzer.models.miss_rates import (
@@ -60,7 +60,6 @@ _GIGA, _MEGA = 1e9, 1e6
 # Pipes of the whole SM; their issue cycles in hwdb are those of a sub-core with a fourth of it.
 SM_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in (Pipe.LSU, Pipe.TEX, Pipe.TMA))
 _REGISTER_BYTES = 4
-_WARP_LANES = 32
 _ROUNDING_LINES = 0.02  # of a request's mean lines, where a part of the grid stands for all of it
 
 
@@ -133,12 +132,18 @@ def measure_resource_demand(
     on_path = np.isin(costs.pipe[ids], list(SM_PIPES))
     load_store = np.where(on_path, costs.issue_cycles[ids] / subcores, 0.0)
     acts = _classify_rows(model_input)
-    by_lines = _compute_line_cycles(model_input)
+    lines = _count_lines(model_input)
+    by_lines = _compute_line_cycles(
+        model_input, lines, arch.memory.lines_per_pass.value, arch.memory.line_pass_cycles.value
+    )
     tags = _compute_tag_cycles(model_input, load_store, by_lines)
     is_store = acts == StepKind.STORE
-    held = by_lines * arch.memory.line_path_share.value
-    held = np.where(is_store, _compute_store_line_cycles(model_input), held)
-    ldgsts = _measure_ldgsts(model_input)
+    held = np.where(
+        is_store,
+        _compute_line_cycles(model_input, lines, 1.0, arch.memory.store_line_cycles.value),
+        by_lines * arch.memory.line_path_share.value,
+    )
+    ldgsts = _measure_ldgsts(model_input, lines)
     load_store += _compute_extra_load_store_cycles(model_input, load_store, held, ldgsts)
     spills, cold_share = measure_spill_reuse(model_input), _compute_cold_share(model_input)
     copied_share = _find_copied_dram_share(model_input, miss_rates)
@@ -159,7 +164,6 @@ def measure_resource_demand(
     l2_cycles += np.where(is_copied, moved * dram_share * factors.missed / l2, 0.0)
     by_lines *= np.where(is_store, _compute_l2_store_line_cycles(model_input), 0.0)
     l2_cycles = np.maximum(l2_cycles, by_lines)
-    lines = _count_lines(model_input, model_input.access_bytes.global_bytes / SECTOR_BYTES)
     lookups = np.where(is_copied, factors.lookups + factors.missed_requests * dram_share, 1.0)
     passed_lines = lines * l2_share * mean_load_share * lookups
     requests = compute_request_cycles(model_input, passed_lines, clock_mhz, sms)
@@ -332,21 +336,14 @@ def _compute_commit_cycles(model_input: ModelInput) -> float:
     return max(0.0, float((costs.latency_cycles - costs.issue_cycles)[chosen].max(initial=0.0)) - waits)
 
 
-def _compute_line_cycles(model_input: ModelInput) -> FloatArray:
-    """Compute the cycles for lines of a request to global memory beyond those of one pass, [n]."""
-    memory = model_input.arch.memory
-    sectors = model_input.access_bytes.global_bytes / SECTOR_BYTES
-    more = np.maximum(_count_lines(model_input, sectors) - memory.lines_per_pass.value, 0.0)
-    cycles = np.where(sectors > 0, more * memory.line_pass_cycles.value, 0.0)
+def _compute_line_cycles(
+    model_input: ModelInput, lines: FloatArray, free_lines: float, cycles_each: float
+) -> FloatArray:
+    """Compute the cycles for lines of a request to global memory beyond the first ones, [n]."""
+    more = np.maximum(lines - free_lines, 0.0)
+    cycles = np.where(model_input.access_bytes.global_bytes > 0, more * cycles_each, 0.0)
     cycles[_list_copy_engine_rows(model_input)] = 0.0  # the copy engine has a path of its own
     return cycles
-
-
-def _compute_store_line_cycles(model_input: ModelInput) -> FloatArray:
-    """Compute the cycles of the load/store path for the lines of a store beyond its first, [n]."""
-    sectors = model_input.access_bytes.global_bytes / SECTOR_BYTES
-    more = np.maximum(_count_lines(model_input, sectors) - 1.0, 0.0)
-    return np.where(sectors > 0, more * model_input.arch.memory.store_line_cycles.value, 0.0)
 
 
 def _compute_extra_load_store_cycles(
@@ -380,7 +377,7 @@ def _compute_miss_path_cycles(model_input: ModelInput, passes: FloatArray) -> Fl
     memory, found = model_input.arch.memory, np.zeros(len(model_input.kernel))
     if memory.miss_lookup_path_cycles is None or model_input.cache_rates is None:
         return found
-    n_lines = np.arange(_WARP_LANES + 1)
+    n_lines = np.arange(WARP_SIZE + 1)
     lookups = np.ceil(n_lines / memory.lines_per_pass.value)
     for row, rates in model_input.cache_rates.by_row.items():
         if model_input.kernel.find_opcode(row).kind is OpKind.LOAD:
@@ -399,10 +396,9 @@ class _LdgstsDemand(Struct, frozen=True, eq=False):
     write_cycles: FloatArray  # of the banks, when data for rows that are not filled are there
 
 
-def _measure_ldgsts(model_input: ModelInput) -> _LdgstsDemand:
+def _measure_ldgsts(model_input: ModelInput, lines: FloatArray) -> _LdgstsDemand:
     memory, moved = model_input.arch.memory, model_input.access_bytes
     each = memory.copy_line_path_cycles
-    lines = _count_lines(model_input, moved.global_bytes / SECTOR_BYTES)
     line_cycles = lines * (0.0 if each is None else each.value)
     writes = moved.shared_bytes / WAVEFRONT_BYTES * memory.shared_pass_cycles.value
     rows, fills_rows = _mask_ldgsts(model_input), _mask_line_copies(model_input)
@@ -534,9 +530,9 @@ def _count_load_passes(model_input: ModelInput) -> tuple[FloatArray, FloatArray]
     return passes, share
 
 
-def _count_lines(model_input: ModelInput, sectors: FloatArray) -> FloatArray:
+def _count_lines(model_input: ModelInput) -> FloatArray:
     """Count the lines of a request to global memory, [n]; without addresses, the fewest for its bytes."""
-    lines = sectors / 4.0
+    lines = model_input.access_bytes.global_bytes / (4.0 * SECTOR_BYTES)
     for access, runs in iterate_global_accesses(model_input):
         if access.lines is not None:
             lines[access.row] = access.lines / runs

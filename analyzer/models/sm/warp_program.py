@@ -111,7 +111,7 @@ class WarpProgram(Struct, eq=False):
 
     @property
     def is_cached_load(self) -> list[bool]:
-        """Whether the last instruction of a step loads into registers through the L1."""
+        """Return by step whether its last instruction loads into registers through the L1."""
         return [
             is_long and board >= 0 for is_long, board in zip(self.is_long, self.write_scoreboard, strict=True)
         ]
