@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from analyzer.demand.hit_rates import HitRates, KernelHitRates
 from analyzer.demand.l1_policies import L1Policy
 from analyzer.demand.pending_fills import CacheFillTiming, FillWaits, compute_fill_waits
+from analyzer.demand.rereads import Rereads, find_rereads
 from analyzer.demand.sectored_cache import CacheGeometry, find_hits
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.traces.address_streams import AddressStream
@@ -54,6 +55,8 @@ class CacheHierarchy(Struct, frozen=True):
     l1: CacheGeometry
     l2: CacheGeometry
     contended_l2: CacheGeometry | None = None  # part of the L2 that is theirs while others run
+    # The same while all that run at a time read their data again; None: the L2 holds these.
+    rereading_l2: CacheGeometry | None = None
     fill_timing: CacheFillTiming | None = None  # None: fills take no time
 
     def with_l2_contention(
@@ -70,6 +73,19 @@ class CacheHierarchy(Struct, frozen=True):
             return self
         part = min(1.0, len(np.unique(stream.sectors)) / sectors_at_once)
         return replace(self, contended_l2=replace(self.l2, size_bytes=int(kept_bytes * part)))
+
+    def with_rereading_ctas(
+        self, stream: AddressStream, read_sectors_at_once: float, kept_share: float
+    ) -> "CacheHierarchy":
+        """Return a hierarchy whose L2 does not hold what all concurrent CTAs read.
+
+        read_sectors_at_once: distinct sectors that they read; kept_share: see `with_l2_contention`.
+        """
+        part = len(np.unique(stream.sectors[~stream.is_store])) / read_sectors_at_once
+        size = int(self.l2.size_bytes * kept_share * min(1.0, part))
+        # of sectors, not of lines: other SMs read the rest of a line
+        l2 = replace(self.l2, size_bytes=size, line_bytes=self.l2.sector_bytes)
+        return replace(self, rereading_l2=l2)
 
 
 def build_cache_hierarchy(
@@ -127,6 +143,7 @@ class GridReuse(Struct, frozen=True):
     # Sectors of all reads that come from DRAM, some more than once (`traffic.dram_windows`); None: not known.
     dram_sectors: float | None = None
     n_ctas: float = 0.0  # that have work; 0: not known
+    cta_read_sectors: float | None = None  # distinct ones of a CTA; None: not known
     # Distinct bytes and sectors of a request of loads whose addresses do not hang on other loads, by row.
     patterns: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     n_waves: float = 1.0  # of the CTAs that have
@@ -217,10 +234,11 @@ def compute_grid_reuse(
     *,
     n_ctas: float = 0.0,
     n_waves: float = 1.0,
+    cta_read_sectors: float | None = None,
 ) -> GridReuse | None:
     """Compute the reuse of an executed profile; None if nothing is known.
 
-    dram_sectors, n_ctas, n_waves: see `GridReuse`.
+    dram_sectors, n_ctas, n_waves, cta_read_sectors: see `GridReuse`.
 
     If the distinct sectors of all reads are not known, only instructions whose own bytes fit into the L2
     count, such as reads of a table by all CTAs.
@@ -255,6 +273,7 @@ def compute_grid_reuse(
             if access.unique_bytes and access.requests and not access.is_indirect
         },
         n_waves=n_waves,
+        cta_read_sectors=cta_read_sectors,
     )
 
 
@@ -278,21 +297,23 @@ def simulate_caches(
     beyond = ~in_l1
     every = np.ones(int(beyond.sum()), dtype=np.bool_)
     in_l2[beyond] = find_hits(stream.sectors[beyond], stream.request_numbers[beyond], every, hierarchy.l2)
+    rereads = _find_rereads(stream, policies, in_l1, hierarchy, reuse)
+    refetches = rereads.dram_factor
     if hierarchy.contended_l2 is not None:
         reads = ~_mask_policies(stream, policies, _WRITE_POLICIES) & beyond
         n_uncontended_misses = int(np.count_nonzero(reads & ~in_l2))
         in_l2[beyond] = find_hits(
             stream.sectors[beyond], stream.request_numbers[beyond], every, hierarchy.contended_l2
         )
-        reuse = reuse and reuse.with_dram_refetches(
-            int(np.count_nonzero(reads & ~in_l2)) / max(1, n_uncontended_misses)
-        )
+        refetches = max(refetches, int(np.count_nonzero(reads & ~in_l2)) / max(1, n_uncontended_misses))
+    reuse = reuse and reuse.with_dram_refetches(refetches)
     levels = np.where(in_l1, 0, np.where(in_l2, 1, 2)).astype(np.int64)
     fills = _mask_policies(stream, policies, _ALLOCATE_POLICIES)
     rows, which = np.unique(stream.rows.astype(np.int64), return_inverse=True)
     waits = compute_fill_waits(stream, levels, fills, hierarchy.fill_timing)
-    shares = _compute_kept_dram_shares(stream, levels, rows, which, reuse)
-    table = _ServiceLevels.count(stream, levels, waits, rows, which, *shares)
+    kept, waited = _compute_kept_dram_shares(stream, levels, rows, which, reuse)
+    own_waited = np.maximum(kept, rereads.waiting_share)
+    table = _ServiceLevels.count(stream, levels, waits, rows, which, kept, own_waited, waited)
     utilizations = _compute_sector_utilizations(stream, table.rows)
     lines = _count_lines_per_request(stream, table.rows, hierarchy.l1)
     found: dict[int, HitRates] = {}
@@ -305,8 +326,8 @@ def simulate_caches(
     if reuse is not None:
         missed = {row: rates.dram_share for row, rates in found.items()}
         touched = dict(zip(table.rows.tolist(), utilizations.tolist(), strict=True))
-        for row, kept in reuse.compute_dram_share_of_misses(missed, touched).items():
-            found[row] = found[row].with_scaled_dram_share(kept)
+        for row, share in reuse.compute_dram_share_of_misses(missed, touched).items():
+            found[row] = found[row].with_scaled_dram_share(share)
     reading = [found[row] for row in found if policies[row] not in _WRITE_POLICIES]
     if not stream.is_complete and reuse is not None:
         found |= _find_rates_of_alike(found, reuse)
@@ -333,6 +354,29 @@ def _find_rates_of_alike(found: Mapping[int, HitRates], reuse: GridReuse) -> dic
         for row, load in reuse.patterns.items()
         if row not in found and (mean := _combine_hit_rates(recorded.get(load, ()))) is not None
     }
+
+
+def _find_rereads(
+    stream: AddressStream,
+    policies: Sequence[L1Policy],
+    in_l1: BoolArray,
+    hierarchy: CacheHierarchy,
+    reuse: GridReuse | None,
+) -> Rereads:
+    """Find what CTAs read again after the recording was cut; see `rereads`."""
+    rereading_l2 = hierarchy.rereading_l2
+    if stream.is_complete or rereading_l2 is None or reuse is None or not reuse.cta_read_sectors:
+        return Rereads()
+    reads = ~_mask_policies(stream, policies, _WRITE_POLICIES)
+    beyond = reads & ~in_l1
+    recorded, missed = (np.bincount(stream.rows[mask]).tolist() for mask in (reads, beyond))
+    asked = sum(
+        reuse.requested_sectors.get(row, 0.0) * n / recorded[row] for row, n in enumerate(missed) if n
+    )
+    times = asked / (reuse.n_ctas * reuse.cta_read_sectors) if reuse.n_ctas else 1.0
+    return find_rereads(
+        stream.sectors[beyond], stream.request_numbers[beyond], hierarchy.l1, rereading_l2, times
+    )
 
 
 def _compute_kept_dram_shares(
@@ -469,12 +513,13 @@ class _ServiceLevels(Struct, frozen=True, eq=False):
         rows: IntArray,
         which: NDArray[np.intp],
         kept: FloatArray,
+        own_waited: FloatArray,
         waited: FloatArray,
     ) -> "_ServiceLevels":
         """Count the entries of a stream; levels: of each entry, 0 to 2.
 
         rows, which, kept, waited: see `_compute_kept_dram_shares`. A request waits for the DRAM as often as
-        its own misses do, or those of another instruction whose fill it waits for.
+        its own misses do, own_waited, or those of another instruction whose fill it waits for.
         """
         starts = np.flatnonzero(np.diff(stream.request_numbers, prepend=-1))
         late = waits.levels + waits.remaining_share - 1.0  # a request waits for its slowest sector
@@ -484,7 +529,7 @@ class _ServiceLevels(Struct, frozen=True, eq=False):
         requests = _weigh_by_level(which[starts], level, left, len(rows))
         sizes = np.diff(starts, append=len(stream))
         fillers = np.searchsorted(rows, waits.filling_rows)
-        of_entry = np.where(fillers == which, kept[which], waited[fillers])
+        of_entry = np.where(fillers == which, own_waited[which], waited[fillers])
         others = np.where(late == np.repeat(slowest, sizes), of_entry, 0.0)
         kept_part = np.maximum.reduceat(others, starts) if len(starts) else others
         brought = np.where(level == _DRAM_LEVEL, left * (1.0 - kept_part), 0.0)

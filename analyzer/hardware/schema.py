@@ -71,7 +71,8 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     # L1 tags, per line beyond `lines_per_pass` of a request to global memory
     line_pass_cycles: HardwareParameter
     lines_per_pass: HardwareParameter  # lines of a request that its first pass looks up in the L1 tags
-    store_line_cycles: HardwareParameter  # load/store path, per line of a store beyond its first
+    lines_per_store_pass: HardwareParameter  # lines of a store that take the path no longer than its bytes
+    store_line_cycles: HardwareParameter  # load/store path, per further line of a store
     # part of the cycles of further lines of a load that blocks the load/store path for shared memory too
     line_path_share: HardwareParameter
     line_fill_cycles: HardwareParameter  # load/store path, per 128 bytes that a load brings into the L1

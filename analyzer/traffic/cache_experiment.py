@@ -108,6 +108,10 @@ class CacheExperiment(Struct, eq=False):
             hierarchy = hierarchy.with_l2_contention(
                 stream, found.concurrent_sectors, arch.memory.l2_kept_share.value
             )
+        if found.concurrent_read_sectors is not None:
+            hierarchy = hierarchy.with_rereading_ctas(
+                stream, found.concurrent_read_sectors, arch.memory.l2_kept_share.value
+            )
         key = (hierarchy, found.read_sectors)
         if key not in self._rates_by_hierarchy:
             n_working = n_ctas * (1.0 - self._find_idle_cta_share(stream.warps_per_cta))
@@ -117,6 +121,7 @@ class CacheExperiment(Struct, eq=False):
                 found.read_sectors,
                 n_ctas=n_working,
                 n_waves=max(1.0, n_working / (n_sms * slots)),
+                cta_read_sectors=found.cta_read_sectors,
             )
             self._rates_by_hierarchy[key] = simulate_caches(stream, self._l1_policies, hierarchy, reuse)
         return self._rates_by_hierarchy[key]

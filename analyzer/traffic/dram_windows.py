@@ -47,6 +47,9 @@ class DramTraffic(Struct, frozen=True, kw_only=True):
     read_sectors: float | None = None
     written_sectors: float | None = None  # written back by the L2
     concurrent_sectors: float | None = None  # distinct ones that the CTAs which run at a time touch
+    # Distinct ones that these read, and a CTA alone; None too where the L2 holds what is read at a time.
+    concurrent_read_sectors: float | None = None
+    cta_read_sectors: float | None = None
 
 
 class _TouchedSectorsSample(Struct, frozen=True):
@@ -98,10 +101,13 @@ class CtaWindows(Struct, frozen=True, eq=False):
         fits = unique is not None and ((both or unique) <= kept_sectors or grid.count <= wave_ctas)
         if unique is not None and (fits or not unique):
             stores = traffic.written_unique_sectors if fits else None
+            cta_sectors = self._count_cta_read_sectors() if unique > kept_sectors else None
             return DramTraffic(
                 read_sectors=float(unique),
                 written_sectors=stores,
                 concurrent_sectors=float(both) if fits and both else None,
+                concurrent_read_sectors=None if cta_sectors is None else float(unique),
+                cta_read_sectors=cta_sectors,
             )
         gather_reads = self._find_gather_reads()
         if unique is not None and gather_reads:
@@ -114,7 +120,7 @@ class CtaWindows(Struct, frozen=True, eq=False):
                 read_sectors=None if unique is None else unique * max(1.0, grid.count / wave_ctas)
             )
         n_working = self._count_working_ctas(grid, sample)
-        at_once = sample.whole.total_sectors * wave_ctas / sample.n_whole_ctas
+        first = sample
         min_window_ctas = sample.n_whole_ctas
         window = sample.find_window_ctas(kept_sectors, grid.count, min_window_ctas)
         for _ in range(_MAX_RESAMPLES if self.memory_log else 0):  # executing them takes too long
@@ -129,11 +135,23 @@ class CtaWindows(Struct, frozen=True, eq=False):
         written = sample.count_sectors_in_windows(
             whole.written_sectors, half.written_sectors, n_working, window
         )
+        read_at_once = first.whole.read_sectors * wave_ctas / first.n_whole_ctas
+        cta_sectors = self._count_cta_read_sectors() if read_at_once > kept_sectors else None
         return DramTraffic(
             read_sectors=max(float(unique or 0), read),
             written_sectors=max(float(traffic.written_unique_sectors or 0), written),
-            concurrent_sectors=at_once,
+            concurrent_sectors=first.whole.total_sectors * wave_ctas / first.n_whole_ctas,
+            concurrent_read_sectors=None if cta_sectors is None else read_at_once,
+            cta_read_sectors=cta_sectors,
         )
+
+    def _count_cta_read_sectors(self) -> float | None:
+        """Count the distinct sectors that the first CTA of the grid reads; None: not known, or none."""
+        window = (Dim3(1, 1, 1),)
+        found = (
+            find_touched_in_log(self.memory_log, window) if self.memory_log else self._execute_ctas(window)
+        )
+        return float(found[0].read_sectors) or None if found else None
 
     def _count_working_ctas(self, grid: Dim3, sample: _TouchedSectorsSample) -> float:
         """Count the CTAs of a grid like those of its first waves: where many find no work, these are fewer.

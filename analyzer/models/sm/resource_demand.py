@@ -140,7 +140,12 @@ def measure_resource_demand(
     is_store = acts == StepKind.STORE
     held = np.where(
         is_store,
-        _compute_line_cycles(model_input, lines, 1.0, arch.memory.store_line_cycles.value),
+        _compute_line_cycles(
+            model_input,
+            lines,
+            arch.memory.lines_per_store_pass.value,
+            arch.memory.store_line_cycles.value,
+        ),
         by_lines * arch.memory.line_path_share.value,
     )
     ldgsts = _measure_ldgsts(model_input, lines)
