@@ -10,7 +10,8 @@ that memory belongs to one thread, and spills are read back).
 The L2 sees the L1 misses of one SM only. Reuse between SMs is not simulated but taken from the whole grid
 (`GridReuse`): of the sectors that all SMs request, the distinct ones come from DRAM once if they fit into the
 L2, else once in each window of CTAs, and never more than this SM alone would miss. If the L2 does not hold
-what all concurrent CTAs touch, this SM has its part of it, so that a row which is read twice may come twice.
+what all concurrent CTAs touch, this SM has its part of it, so that a row which is read twice may come twice;
+`rereads` tells of what is read again after the recording ended.
 
 Example, one load executed twice with the same 4 sectors, in empty caches:
 
