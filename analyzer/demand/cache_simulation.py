@@ -68,12 +68,10 @@ class CacheHierarchy(Struct, frozen=True):
         sectors_at_once: distinct sectors that all concurrent CTAs touch.
         kept_share: part of the L2 that keeps its data.
         """
-        kept_bytes = self.l2.size_bytes * kept_share
         touched_bytes = sectors_at_once * self.l2.sector_bytes
-        if touched_bytes <= kept_bytes:
+        if touched_bytes <= self.l2.size_bytes * kept_share:
             return self
-        part = min(1.0, len(np.unique(stream.sectors)) / sectors_at_once)
-        return replace(self, contended_l2=replace(self.l2, size_bytes=int(kept_bytes * part)))
+        return replace(self, contended_l2=self._find_l2_part(stream.sectors, sectors_at_once, kept_share))
 
     def with_rereading_ctas(
         self, stream: AddressStream, read_sectors_at_once: float, kept_share: float
@@ -82,11 +80,14 @@ class CacheHierarchy(Struct, frozen=True):
 
         read_sectors_at_once: distinct sectors that they read; kept_share: see `with_l2_contention`.
         """
-        part = len(np.unique(stream.sectors[~stream.is_store])) / read_sectors_at_once
-        size = int(self.l2.size_bytes * kept_share * min(1.0, part))
+        l2 = self._find_l2_part(stream.sectors[~stream.is_store], read_sectors_at_once, kept_share)
         # of sectors, not of lines: other SMs read the rest of a line
-        l2 = replace(self.l2, size_bytes=size, line_bytes=self.l2.sector_bytes)
-        return replace(self, rereading_l2=l2)
+        return replace(self, rereading_l2=replace(l2, line_bytes=l2.sector_bytes))
+
+    def _find_l2_part(self, recorded: Addresses, sectors_at_once: float, kept_share: float) -> CacheGeometry:
+        """Return the part of the L2 that recorded sectors have among those of all concurrent CTAs."""
+        part = min(1.0, len(np.unique(recorded)) / sectors_at_once)
+        return replace(self.l2, size_bytes=int(self.l2.size_bytes * kept_share * part))
 
 
 def build_cache_hierarchy(
@@ -298,15 +299,17 @@ def simulate_caches(
     beyond = ~in_l1
     every = np.ones(int(beyond.sum()), dtype=np.bool_)
     in_l2[beyond] = find_hits(stream.sectors[beyond], stream.request_numbers[beyond], every, hierarchy.l2)
-    rereads = _find_rereads(stream, policies, in_l1, hierarchy, reuse)
+    reads = ~_mask_policies(stream, policies, _WRITE_POLICIES)
+    rereads = _find_rereads(stream, reads, in_l1, hierarchy, reuse)
     refetches = rereads.dram_factor
     if hierarchy.contended_l2 is not None:
-        reads = ~_mask_policies(stream, policies, _WRITE_POLICIES) & beyond
-        n_uncontended_misses = int(np.count_nonzero(reads & ~in_l2))
+        n_uncontended_misses = int(np.count_nonzero(reads & beyond & ~in_l2))
         in_l2[beyond] = find_hits(
             stream.sectors[beyond], stream.request_numbers[beyond], every, hierarchy.contended_l2
         )
-        refetches = max(refetches, int(np.count_nonzero(reads & ~in_l2)) / max(1, n_uncontended_misses))
+        refetches = max(
+            refetches, int(np.count_nonzero(reads & beyond & ~in_l2)) / max(1, n_uncontended_misses)
+        )
     reuse = reuse and reuse.with_dram_refetches(refetches)
     levels = np.where(in_l1, 0, np.where(in_l2, 1, 2)).astype(np.int64)
     fills = _mask_policies(stream, policies, _ALLOCATE_POLICIES)
@@ -359,16 +362,18 @@ def _find_rates_of_alike(found: Mapping[int, HitRates], reuse: GridReuse) -> dic
 
 def _find_rereads(
     stream: AddressStream,
-    policies: Sequence[L1Policy],
+    reads: BoolArray,
     in_l1: BoolArray,
     hierarchy: CacheHierarchy,
     reuse: GridReuse | None,
 ) -> Rereads:
-    """Find what CTAs read again after the recording was cut; see `rereads`."""
+    """Find what CTAs read again after the recording was cut; see `rereads`.
+
+    reads: mask of the stream's reads.
+    """
     rereading_l2 = hierarchy.rereading_l2
     if stream.is_complete or rereading_l2 is None or reuse is None or not reuse.cta_read_sectors:
         return Rereads()
-    reads = ~_mask_policies(stream, policies, _WRITE_POLICIES)
     beyond = reads & ~in_l1
     recorded, missed = (np.bincount(stream.rows[mask]).tolist() for mask in (reads, beyond))
     asked = sum(

@@ -101,14 +101,12 @@ class CtaWindows(Struct, frozen=True, eq=False):
         fits = unique is not None and ((both or unique) <= kept_sectors or grid.count <= wave_ctas)
         if unique is not None and (fits or not unique):
             stores = traffic.written_unique_sectors if fits else None
-            cta_sectors = self._count_cta_read_sectors() if unique > kept_sectors else None
-            return DramTraffic(
+            found = DramTraffic(
                 read_sectors=float(unique),
                 written_sectors=stores,
                 concurrent_sectors=float(both) if fits and both else None,
-                concurrent_read_sectors=None if cta_sectors is None else float(unique),
-                cta_read_sectors=cta_sectors,
             )
+            return self._add_concurrent_reads(found, float(unique), kept_sectors)
         gather_reads = self._find_gather_reads()
         if unique is not None and gather_reads:
             return DramTraffic(
@@ -135,23 +133,26 @@ class CtaWindows(Struct, frozen=True, eq=False):
         written = sample.count_sectors_in_windows(
             whole.written_sectors, half.written_sectors, n_working, window
         )
-        read_at_once = first.whole.read_sectors * wave_ctas / first.n_whole_ctas
-        cta_sectors = self._count_cta_read_sectors() if read_at_once > kept_sectors else None
-        return DramTraffic(
+        found = DramTraffic(
             read_sectors=max(float(unique or 0), read),
             written_sectors=max(float(traffic.written_unique_sectors or 0), written),
             concurrent_sectors=first.whole.total_sectors * wave_ctas / first.n_whole_ctas,
-            concurrent_read_sectors=None if cta_sectors is None else read_at_once,
-            cta_read_sectors=cta_sectors,
         )
+        read_at_once = first.whole.read_sectors * wave_ctas / first.n_whole_ctas
+        return self._add_concurrent_reads(found, read_at_once, kept_sectors)
 
-    def _count_cta_read_sectors(self) -> float | None:
-        """Count the distinct sectors that the first CTA of the grid reads; None: not known, or none."""
-        window = (Dim3(1, 1, 1),)
-        found = (
-            find_touched_in_log(self.memory_log, window) if self.memory_log else self._execute_ctas(window)
+    def _add_concurrent_reads(
+        self, found: DramTraffic, read_at_once: float, kept_sectors: float
+    ) -> DramTraffic:
+        """Add what concurrent CTAs read, and the grid's first one, where the L2 does not hold it."""
+        if read_at_once <= kept_sectors:
+            return found
+        touched = self._find_touched_sectors((Dim3(1, 1, 1),))
+        if touched is None or not touched[0].read_sectors:
+            return found
+        return replace(
+            found, concurrent_read_sectors=read_at_once, cta_read_sectors=float(touched[0].read_sectors)
         )
-        return float(found[0].read_sectors) or None if found else None
 
     def _count_working_ctas(self, grid: Dim3, sample: _TouchedSectorsSample) -> float:
         """Count the CTAs of a grid like those of its first waves: where many find no work, these are fewer.
@@ -188,12 +189,14 @@ class CtaWindows(Struct, frozen=True, eq=False):
         half = make_grid_prefix(grid, whole.count // 2)
         if half.count >= whole.count:
             return None
-        found = (
-            find_touched_in_log(self.memory_log, (whole, half))
-            if self.memory_log
-            else self._execute_ctas((whole, half))
-        )
+        found = self._find_touched_sectors((whole, half))
         return None if found is None else _TouchedSectorsSample(whole.count, half.count, *found)
+
+    def _find_touched_sectors(self, windows: tuple[Dim3, ...]) -> tuple[TouchedSectors, ...] | None:
+        """Find what each window touches; None: not known."""
+        if self.memory_log:
+            return find_touched_in_log(self.memory_log, windows)
+        return self._execute_ctas(windows)
 
     def _execute_ctas(self, windows: tuple[Dim3, ...]) -> tuple[TouchedSectors, ...] | None:
         """Execute the first CTAs of the grid and return what each window of them touches."""
