@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from analyzer.hardware.parameter_couplings import ScaledFigure
+from analyzer.hardware.resource_scaling import ScaledFigure
 from analyzer.hardware.schema import Arch, GpuFile, HardwareParameter, SchedClassTiming
 from analyzer.ir.opcode import MmaShape
 from analyzer.ir.scheduling import Basis, SchedClass, TensorRate

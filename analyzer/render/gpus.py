@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from analyzer.hardware.gpu import Gpu
-from analyzer.hardware.parameter_couplings import find_coupled_keys
+from analyzer.hardware.resource_scaling import find_coupled_keys
 from analyzer.hardware.schema import Arch, GpuFile, HardwareParameter, SchedClassTiming
 from analyzer.ir.scheduling import TensorRate
 from analyzer.render.tables import Column, ColumnFit, FittedTable, make_number_columns, make_table

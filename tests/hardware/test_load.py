@@ -98,7 +98,9 @@ def test_a_file_that_inherits_from_an_edited_one_has_what_followed_there(folder:
     text = f'schema = "warplens/gpu/1"\nname = "second"\ninherits = "first"\n[sm]\n{more}\n'
     second = load_gpu(str(written(folder, text, "second.toml")))
     assert second.peak_dram_gbps == first.peak_dram_gbps
-    assert second.scaled_figures == first.scaled_figures
+    kept = second.scaled_figures[: len(first.scaled_figures)]
+    assert kept == first.scaled_figures
+    assert {one.leader for one in second.scaled_figures[len(kept) :]} == {"sm.count"}
     assert second.sm_count == 160
 
 
