@@ -92,6 +92,16 @@ class Gpu(Struct, frozen=True):
             value=memory.bandwidth_gbps.value * part.value, basis=part.basis, source=part.source
         )
 
+    def compute_l2_gbps(self, clock_mhz: float) -> float:
+        """Return the L2's bandwidth for loads in GB/s: the product's, else its SMs' shares at an SM clock.
+
+        A GPU without an architecture has 32 bytes for each SM and cycle.
+        """
+        if self.file.l2.bandwidth_gbps is not None:
+            return self.file.l2.bandwidth_gbps.value
+        share = 32.0 if self.arch is None else self.arch.memory.l2_bytes_per_cycle_per_sm.value
+        return share * self.sm_count * clock_mhz * 1e-3
+
     def find_tensor_fma_per_cycle(self, rate: TensorRate) -> HardwareParameter | None:
         """Return dense multiply-adds per cycle and SM, None if the product has no such rate."""
         row = self.file.tensor.get(rate) or self.file.tensor.get(_FALLBACK_TENSOR_RATES.get(rate, rate))

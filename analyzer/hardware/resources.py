@@ -82,6 +82,14 @@ class FigureRow(Struct, frozen=True, kw_only=True):
         """Exponent of the resource's rate in this figure."""
         return {Scaling.RATE: 1, Scaling.TIME: -1}.get(self.scaling, 0)
 
+    @property
+    def relation(self) -> str:
+        """What else the figure scales with, as text; empty for nothing."""
+        signs = {1: "times", -1: "over"}
+        parts = [f"{signs[one.exponent]} {' or '.join(one.keys)}" for one in self.per]
+        parts += [f"follows {', '.join(self.follows)}"] if self.follows else []
+        return "; ".join(parts)
+
 
 class Resource(Struct, frozen=True, kw_only=True):
     """A resource of the machine with its figures."""
@@ -217,11 +225,6 @@ def _make_resource(
     return Resource(name=name, title=title, rows=rows, bases=bases or {})
 
 
-def _list_class_parts(*classes: SchedClass) -> tuple[_Figures, ...]:
-    """Return the issue cycles of classes, each a part of its pipe by itself."""
-    return tuple(_times(*_issue(one), part=one.value) for one in classes)
-
-
 RESOURCES: tuple[Resource, ...] = (
     _make_resource(
         "sms", "SMs: how many, and the warps that each holds",
@@ -231,10 +234,10 @@ RESOURCES: tuple[Resource, ...] = (
     ),
     _make_resource(
         "issue", "instruction issue of a sub-core: one instruction a cycle, and what spaces them",
-        _times("issue.uniform_interval_cycles", part="uniform interval"),
-        _times("issue.memory_interval_cycles", part="memory interval"),
-        _times("issue.product_interval_cycles", part="product interval"),
-        _times("memory.dispatch_cycles", part="dispatch"),
+        _times(
+            "issue.uniform_interval_cycles", "issue.memory_interval_cycles", "issue.product_interval_cycles",
+            "memory.dispatch_cycles",
+        ),
         _latencies(
             "issue.other_pipe_cycles", "issue.guard_cycles", "issue.uniform_guard_cycles",
             "issue.uniform_address_cycles", "issue.product_operand_cycles", "issue.scoreboard_cycles",
@@ -252,7 +255,7 @@ RESOURCES: tuple[Resource, ...] = (
             _times(*_issue(*classes), part=name, moves_part=True)
             for name, classes in _PEAK_CLASSES.items()
         ),
-        *_list_class_parts(*(one for one in _PIPE_CLASSES if one not in _WITH_PEAK)),
+        _times(*_issue(*(one for one in _PIPE_CLASSES if one not in _WITH_PEAK))),
         _latencies(*_latency(*_PIPE_CLASSES)),
         _ratios(*(f"warpgroup_contention.{pipe}_factor" for pipe in ("alu", "fma", "fmalite", "fp16", "xu"))),
     ),
@@ -273,7 +276,7 @@ RESOURCES: tuple[Resource, ...] = (
         _rates("peak.fp32_matrix_tflops", part="fp32", per=_PEAK),
         _rates(*_fma(_T.INT4), part="int4"),
         _rates(*_fma(_T.BINARY), part="binary"),
-        *_list_class_parts(*_TENSOR_CLASSES),
+        _times(*_issue(*_TENSOR_CLASSES)),
         _latencies(*_latency(*_TENSOR_CLASSES)),
         _ratios("warp_mma_share", direction=_MORE),
         _ratios("tensor_cores_per_sm", "warpgroup_contention.max_queued_products"),
@@ -286,13 +289,11 @@ RESOURCES: tuple[Resource, ...] = (
     ),
     _make_resource(
         "load_store", "load/store path of an SM, by which memory instructions and shuffles go",
-        *_list_class_parts(
-            *CACHED_LOAD_CLASSES, _S.LOCAL_LOAD, _S.GLOBAL_ATOMIC, *_PATH_CLASSES, *_SHARED_CLASSES
+        _times(
+            *_issue(*CACHED_LOAD_CLASSES, _S.LOCAL_LOAD, _S.GLOBAL_ATOMIC, *_PATH_CLASSES, *_SHARED_CLASSES),
+            "memory.store_line_cycles", "memory.line_fill_cycles", "memory.copy_line_path_cycles",
+            "memory.miss_lookup_path_cycles",
         ),
-        _times("memory.store_line_cycles", part="lines of a store"),
-        _times("memory.line_fill_cycles", part="fills of the L1"),
-        _times("memory.copy_line_path_cycles", part="lines of an LDGSTS"),
-        _times("memory.miss_lookup_path_cycles", part="look-ups that miss"),
         _latencies(
             *_latency(*_PATH_CLASSES), "memory.read_release_cycles", "memory.ldgsts_read_release_cycles"
         ),
@@ -383,27 +384,21 @@ RESOURCES: tuple[Resource, ...] = (
     ),
     _make_resource(
         "copy_engine", "copy engine of an SM (TMA)",
-        _times(*_issue(_S.BULK_COPY), part=_S.BULK_COPY.value),
-        _times("memory.copy_request_cycles", part="requests"),
+        _times(*_issue(_S.BULK_COPY), "memory.copy_request_cycles"),
         _latencies(*_latency(_S.BULK_COPY)),
         _ratios("memory.copy_stream_factor"),
     ),
     _make_resource(
         "tensor_memory", "tensor memory of an SM",
-        *_list_class_parts(*_TENSOR_MEMORY_CLASSES),
+        _times(*_issue(*_TENSOR_MEMORY_CLASSES)),
         _latencies(*_latency(*_TENSOR_MEMORY_CLASSES)),
         _sizes("limits.tensor_columns_per_sm"),
     ),
     _make_resource(
         "fetch", "instruction fetch: the caches of code, and of constants",
-        *(
-            _times(key, part=part)
-            for part, key in (
-                ("lines of one warp", "instruction_caches.stream_cycles"),
-                ("lines of all warps", "instruction_caches.line_cycles"),
-                ("lines from the L2", "instruction_caches.miss_line_cycles"),
-                ("lines that prefetching leaves", "memory.instruction_miss_cycles"),
-            )
+        _times(
+            "instruction_caches.stream_cycles", "instruction_caches.line_cycles",
+            "instruction_caches.miss_line_cycles", "memory.instruction_miss_cycles",
         ),
         _latencies("instruction_caches.miss_cycles", "instruction_caches.dram_miss_cycles"),
         _sizes("instruction_caches.sm_bytes", "memory.instruction_cache_bytes"),
@@ -413,21 +408,18 @@ RESOURCES: tuple[Resource, ...] = (
     ),
     _make_resource(
         "barriers", "barriers and fences",
-        *_list_class_parts(*_BARRIER_CLASSES),
-        _times("memory.barrier_path_cycles", part="arrivals"),
+        _times(*_issue(*_BARRIER_CLASSES), "memory.barrier_path_cycles"),
         _latencies(*_latency(*_BARRIER_CLASSES), "issue.barrier_cycles", "memory.system_fence_cycles"),
     ),
     _make_resource(
         "launch", "launch of a kernel and of its CTAs",
-        _times("launch.overhead_us", part="overhead"),
+        _times("launch.overhead_us", "memory.cta_start_cycles", "memory.warp_start_cycles"),
         _times(
             "launch.interval_us", "launch.kernel_us", "launch.ncu_us", "launch.latency.intercept_cycles",
-            part="overhead", follows=("launch.overhead_us",),
+            follows=("launch.overhead_us",),
         ),
         _rates("launch.ctas_per_us", part="CTAs"),
         _times("launch.latency.alpha", "launch.latency.beta", "launch.latency.gamma", part="CTAs"),
-        _times("memory.cta_start_cycles", part="start of a CTA"),
-        _times("memory.warp_start_cycles", part="start of a warp"),
         _latencies("memory.cta_turnover_cycles"),
     ),
     _make_resource(
