@@ -44,8 +44,9 @@ changes of it. A resource takes a factor: `l1.rate=x2` (or `l1=x2`), `l2.latency
   One *times* or *over* others is their product too. More SMs (`sms=160`) share the same L2 and DRAM, so an
   SM's share of the L2 falls; printed peaks grow with SMs and clock, and an edited peak scales the rate by
   what these leave.
-- Cycles are those of the SMs' clock. An edit of the clock leaves them, latencies too, so that times shrink;
-  bytes and requests per second of the L2 and the DRAM, which have clocks of their own, stay.
+- Cycles are those of the SMs' clock. A faster clock leaves them, those of latencies too, so that times
+  shrink. The L2 and the DRAM have clocks of their own: their bytes and requests per second stay, and so do
+  the times for which the L2 works.
 - What is set itself does not follow, and a report lists what did. The same holds for a GPU file of one's
   own that inherits from a product.
 

@@ -201,6 +201,9 @@ _PER_SM = Factor(("sm.count",), 1)
 _PEAK = (_PER_SM, Factor(("clock.boost_mhz",), 1))
 _TENSOR_PEAK = (_PER_SM, Factor(("clock.boost_mhz", "clock.tensor_mhz"), 1))
 _SHARE_OF_WHOLE = Factor(("sm.count",), -1)
+# What the L2 does by a clock of its own, in cycles of the SMs.
+_OWN_CLOCK_RATE = Factor(("clock.boost_mhz",), -1)
+_OWN_CLOCK_TIME = Factor(("clock.boost_mhz",), 1)
 
 # ---- the table ---------------------------------------------------------------------------------
 
@@ -317,8 +320,9 @@ RESOURCES: tuple[Resource, ...] = (
         _ratios("warpgroup_contention.min_path_share", direction=_MORE),
     ),
     _make_resource(
-        "l1", "L1 cache of an SM and its tags",
+        "l1", "L1 cache of an SM, its tags, and its port to the L2",
         _rates("memory.l1_bytes_per_cycle_per_sm"),
+        _rates("memory.l2_port_bytes_per_cycle", part="port"),
         _times("memory.line_pass_cycles", "memory.second_look_cycles"),
         _latencies("memory.l1_latency_cycles"),
         _latencies(
@@ -338,10 +342,9 @@ RESOURCES: tuple[Resource, ...] = (
         _ratios("l2.slice_efficiency", direction=_MORE),
         _rates("l2.slice_gbps", "l2.requests_per_us", follows=("l2.slice_efficiency",)),
         _rates("l2.missed_lines_per_us", "l2.bandwidth_gbps"),
-        _rates("memory.l2_bytes_per_cycle_per_sm", per=(_SHARE_OF_WHOLE,)),
-        _rates("memory.l2_port_bytes_per_cycle", moves_part=False),
-        _times("memory.l2_store_line_cycles", per=(_PER_SM,)),
-        _times("memory.atomic_line_cycles", "memory.atomic_float_cycles"),
+        _rates("memory.l2_bytes_per_cycle_per_sm", per=(_SHARE_OF_WHOLE, _OWN_CLOCK_RATE)),
+        _times("memory.l2_store_line_cycles", per=(_PER_SM, _OWN_CLOCK_TIME)),
+        _times("memory.atomic_line_cycles", "memory.atomic_float_cycles", per=(_OWN_CLOCK_TIME,)),
         _latencies("memory.l2_latency_cycles"),
         _latencies(*_latency(_S.GLOBAL_ATOMIC), follows=("memory.l2_latency_cycles",)),
         _sizes("l2.size_bytes"),

@@ -385,11 +385,17 @@ H100_PEAKS = {
 H100_L2 = {
     **{f"l2.{name}_per_us": 2.0 for name in ("requests", "missed_lines")},
     **{f"l2.{name}": 2.0 for name in ("bandwidth_gbps", "slice_gbps", "clock_mhz")},
-    **{f"memory.{name}": 2.0 for name in ("l2_bytes_per_cycle_per_sm", "l2_port_bytes_per_cycle")},
+    "memory.l2_bytes_per_cycle_per_sm": 2.0,
     **{
         f"memory.{name}": 0.5
         for name in ("l2_store_line_cycles", "atomic_line_cycles", "atomic_float_cycles")
     },
+}
+L2_OF_OTHER_CLOCK = {
+    "memory.l2_bytes_per_cycle_per_sm": 0.5,
+    "memory.l2_store_line_cycles": 2.0,
+    "memory.atomic_line_cycles": 2.0,
+    "memory.atomic_float_cycles": 2.0,
 }
 H100_CLOCKS = {f"clock.{name}_mhz": 2.0 for name in ("boost", "tensor", "launch_tensor", "sustained_tensor")}
 B200_DRAM = {f"memory.{name}_gbps": 2.0 for name in ("bandwidth", "sustained", "streaming", "read")}
@@ -402,14 +408,14 @@ HALF_PRECISION = {
 }
 COUPLINGS = [
     ("rtx-4090", "clock=x2", {
-        "clock.boost_mhz": 2, "clock.base_mhz": 2, "clock.sustained_mhz": 2,
+        "clock.boost_mhz": 2, "clock.base_mhz": 2, "clock.sustained_mhz": 2, **L2_OF_OTHER_CLOCK,
         **{f"peak.{name}": 2 for name in (
             "fp64_tflops", "fp32_tflops", "fp16_tflops", "tf32_tensor_tflops", "fp16_tensor_tflops", "bf16_tensor_tflops",
             "fp8_tensor_tflops", "int8_tensor_tops",
         )},
     }),
-    ("h100", "clock=x2", {**H100_CLOCKS, **H100_PEAKS}),
-    ("h100", "clock.rate=x2", {**H100_CLOCKS, **H100_PEAKS}),
+    ("h100", "clock=x2", {**H100_CLOCKS, **H100_PEAKS, **L2_OF_OTHER_CLOCK}),
+    ("h100", "clock.rate=x2", {**H100_CLOCKS, **H100_PEAKS, **L2_OF_OTHER_CLOCK}),
     ("h100", "clock.sustained_tensor_mhz=x2", {
         "clock.sustained_tensor_mhz": 2, "clock.launch_tensor_mhz": 2,
     }),
@@ -431,7 +437,7 @@ COUPLINGS = [
     ("h100", "l2.latency=x2", {"memory.l2_latency_cycles": 2, "sched.global_atomic.latency_cycles": 2}),
     ("h100", "l2.size=x2", {"l2.size_bytes": 2}),
     ("t4", "l2.rate=x2", {
-        "memory.l2_bytes_per_cycle_per_sm": 2, "memory.l2_port_bytes_per_cycle": 2,
+        "memory.l2_bytes_per_cycle_per_sm": 2,
         "memory.atomic_line_cycles": 0.5, "memory.atomic_float_cycles": 0.5,
     }),
     ("a100", "memory.l1_latency_cycles=x2", {

@@ -11,11 +11,9 @@ from paths import TRACES
 import analyzer
 from analyzer import whatif
 from analyzer.cli.app import run
-from analyzer.execution.binding.argument_parser import parse_argument
 from analyzer.ir.launch import Argument, Dim3, Launch
 from analyzer.pipeline import Options
 from analyzer.render.json import make_json_schema, render_json
-from analyzer.report.analyze_schema import PredictionEntry
 
 GEMM = str(TRACES / "triton" / "sm_80" / "matmul_square_tile.sass")
 REPORT16 = str(TRACES / "cuda" / "sm_80" / "report16.sass")
@@ -57,53 +55,15 @@ def test_points_say_what_followed_the_figures_that_were_set() -> None:
     assert f"{followed} scaled by 2 with memory.bandwidth_gbps" in point.prediction.assumptions
 
 
-H100_GEMM = str(TRACES / "triton" / "sm_90" / "matmul.sass")
-L2_BOUND_LAUNCH = Launch(
-    grid=Dim3(2048),
-    arguments=tuple(
-        parse_argument(f"{name}=4096") for name in ("m", "n", "k", "a_stride", "b_stride", "c_stride")
-    ),
-)
-
-
-def predict_l2_bound(model: str, *settings: str) -> PredictionEntry:
-    options = Options(models=(model,), launch=L2_BOUND_LAUNCH)
-    report = whatif(H100_GEMM, "h100", settings=settings, elasticity=False, options=options)
-    (kernel,) = report.kernels
-    found = kernel.points[0].prediction if settings else kernel.base
-    assert found is not None
-    return found
-
-
-@pytest.mark.parametrize("model", ["steady", "roofline"])
-def test_an_edit_of_the_l2_has_its_effect_where_that_binds(model: str) -> None:
-    as_it_is = predict_l2_bound(model)
-    assert as_it_is.bound == "L2"
-    for half in ("l2=x0.5", "l2.rate=x0.5", "l2.units=x0.5", "l2.clock=x0.5", "l2.requests_per_us=x0.5"):
-        assert predict_l2_bound(model, half).time_us == pytest.approx(2 * as_it_is.time_us, rel=0.03), half
-    twice = predict_l2_bound(model, "l2=x2")
-    assert twice.bound != "L2"
-    assert twice.time_us < 0.75 * as_it_is.time_us
-    for other in ("dram=x2", "l1=x2", "shared=x2", "tensor=x2", "l2.latency=x0.5", "copy_engine=x2"):
-        assert predict_l2_bound(model, other).time_us == pytest.approx(as_it_is.time_us, rel=0.02), other
-
-
-@pytest.mark.parametrize("model", ["steady", "roofline"])
-@pytest.mark.parametrize("sms", [100, 160, 264])
-def test_other_counts_of_sms_share_the_same_l2(model: str, sms: int) -> None:
-    """They are in step the more, the fewer waves run, and so get up to 5 % more by requests that are joined."""
-    as_it_is = predict_l2_bound(model)
-    assert predict_l2_bound(model, f"sms={sms}").time_us == pytest.approx(as_it_is.time_us, rel=0.05)
-
-
-def test_more_sms_do_not_slow_down_a_gpu_whose_whole_l2_nobody_measured() -> None:
-    launch = Launch(grid=Dim3(30), block=Dim3(256), arguments=(Argument(3, 7680),))
-    options = Options(kernels=("vector_add",), models=("steady",), launch=launch)
-    report = whatif(REPORT16, "t4", sweeps=["sms=x1,x2,x4"], elasticity=False, options=options)
-    times = [point.prediction.time_us for point in report.kernels[0].points if point.prediction]
-    assert len(times) == 3
-    assert times[1] <= times[0] * 1.01
-    assert times[2] <= times[1] * 1.01
+def test_a_resource_is_swept_by_factors() -> None:
+    """What follows is listed, also where others decide in its place."""
+    report = whatif(
+        GEMM, "a100", sweeps=["l2.latency=x0.5,x2"], elasticity=False, options=Options(models=("steady",))
+    )
+    points = report.kernels[0].points
+    assert [point.set for point in points] == [{"l2.latency": 0.5}, {"l2.latency": 2.0}]
+    assert set(points[0].scaled) == {"memory.l2_latency_cycles", "sched.global_atomic.latency_cycles"}
+    assert report.figures["l2.latency"].value == 1.0
 
 
 def test_a_change_within_the_noise_of_the_model_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
