@@ -337,9 +337,8 @@ RESOURCES: tuple[Resource, ...] = (
     ),
     _make_resource(
         "l2", "L2 cache of the GPU: slices, and the network between them and the SMs",
-        _ratios("l2.slices"),
+        _ratios("l2.slices", "l2.slice_efficiency"),
         _rates("l2.clock_mhz", moves_part=False),
-        _ratios("l2.slice_efficiency", direction=_MORE),
         _rates("l2.slice_gbps", "l2.requests_per_us", follows=("l2.slice_efficiency",)),
         _rates("l2.missed_lines_per_us", "l2.bandwidth_gbps"),
         _rates("memory.l2_bytes_per_cycle_per_sm", per=(_SHARE_OF_WHOLE, _OWN_CLOCK_RATE)),
