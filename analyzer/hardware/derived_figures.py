@@ -60,8 +60,3 @@ def with_derived_figures(gpu: Gpu) -> Gpu:
         if found is not None:
             gpu = with_parameter(gpu, rule.key, found)
     return gpu
-
-
-def find_rule(key: str) -> DerivationRule | None:
-    """Return the rule of a figure; None where files give it."""
-    return next((rule for rule in DERIVATION_RULES if rule.key == key), None)

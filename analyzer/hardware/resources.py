@@ -23,7 +23,7 @@ the bases are known), `l2.latency=x0.5`, `l2.size=x2`.
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 
 from msgspec import Struct
 
@@ -108,53 +108,44 @@ class Resource(Struct, frozen=True, kw_only=True):
 
 
 class _Figures(Struct, frozen=True, kw_only=True):
-    """Rows of the table below that scale alike."""
+    """Rows of the table below that scale alike; see `FigureRow`."""
 
     scaling: Scaling
     keys: tuple[str, ...]
-    part: str | None = None  # None: of the whole resource for rates; times and all others by themselves
-    moves_part: bool | None = None  # None: rates do
-    per: tuple[Factor, ...] = ()
-    follows: tuple[str, ...] = ()
-    direction: PerformanceDirection | None = None  # None: that of the scaling
+    part: str
+    moves_part: bool
+    per: tuple[Factor, ...]
+    follows: tuple[str, ...]
+    direction: PerformanceDirection
 
 
-def _rates(
+def _group_figures(
+    scaling: Scaling,
     *keys: str,
-    part: str = "rate",
-    moves_part: bool = True,
+    part: str | None = None,
+    moves_part: bool | None = None,
     per: tuple[Factor, ...] = (),
     follows: tuple[str, ...] = (),
+    direction: PerformanceDirection | None = None,
 ) -> _Figures:
+    """Return rows: by default, rates move the part `rate` of their resource, and times move with it."""
+    is_of_rate = scaling in {Scaling.RATE, Scaling.TIME}
     return _Figures(
-        scaling=Scaling.RATE, keys=keys, part=part, moves_part=moves_part, per=per, follows=follows
+        scaling=scaling,
+        keys=keys,
+        part=("rate" if is_of_rate else "") if part is None else part,
+        moves_part=scaling is Scaling.RATE if moves_part is None else moves_part,
+        per=per,
+        follows=follows,
+        direction=direction or _DIRECTIONS[scaling],
     )
 
 
-def _times(
-    *keys: str,
-    part: str = "rate",
-    moves_part: bool = False,
-    per: tuple[Factor, ...] = (),
-    follows: tuple[str, ...] = (),
-) -> _Figures:
-    return _Figures(
-        scaling=Scaling.TIME, keys=keys, part=part, moves_part=moves_part, per=per, follows=follows
-    )
-
-
-def _latencies(*keys: str, follows: tuple[str, ...] = ()) -> _Figures:
-    return _Figures(scaling=Scaling.LATENCY, keys=keys, follows=follows)
-
-
-def _sizes(*keys: str) -> _Figures:
-    return _Figures(scaling=Scaling.SIZE, keys=keys)
-
-
-def _ratios(
-    *keys: str, direction: PerformanceDirection | None = None, follows: tuple[str, ...] = ()
-) -> _Figures:
-    return _Figures(scaling=Scaling.NOTHING, keys=keys, direction=direction, follows=follows)
+_rates = partial(_group_figures, Scaling.RATE)
+_times = partial(_group_figures, Scaling.TIME)
+_latencies = partial(_group_figures, Scaling.LATENCY)
+_sizes = partial(_group_figures, Scaling.SIZE)
+_ratios = partial(_group_figures, Scaling.NOTHING)
 
 
 def _issue(*classes: SchedClass) -> tuple[str, ...]:
@@ -216,11 +207,11 @@ def _make_resource(
             key=key,
             resource=name,
             scaling=one.scaling,
-            part=one.part or "",
-            moves_part=bool(one.moves_part),
+            part=one.part,
+            moves_part=one.moves_part,
             per=one.per,
             follows=tuple(leader for leader in one.follows if leader != key),
-            direction=one.direction or _DIRECTIONS[one.scaling],
+            direction=one.direction,
         )
         for one in figures
         for key in one.keys
