@@ -51,6 +51,7 @@ def whatif(
 
     KEY is a figure of the hardware database, as `warplens gpus NAME --explain` lists them:
     tensor.f16.fma_per_cycle_per_sm, memory.bandwidth_gbps, sm.count; short: dram, l2, sms, clock.
+    Or a resource's rate, latency or size, by a factor: l1.rate=x2, l2.latency=x0.5, l2.size=x2.
     """
     from analyzer.hardware.parameter_edits import parse_setting, parse_sweep
     from analyzer.pipeline.edited_kernels import HardwareEdits

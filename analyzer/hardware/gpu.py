@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from analyzer.hardware.parameter_couplings import ScaledFigure
+from analyzer.hardware.resource_scaling import ScaledFigure
 from analyzer.hardware.schema import Arch, GpuFile, HardwareParameter, SchedClassTiming
 from analyzer.ir.opcode import MmaShape
 from analyzer.ir.scheduling import Basis, SchedClass, TensorRate
@@ -91,6 +91,16 @@ class Gpu(Struct, frozen=True):
         return HardwareParameter(
             value=memory.bandwidth_gbps.value * part.value, basis=part.basis, source=part.source
         )
+
+    def compute_l2_gbps(self, clock_mhz: float) -> float:
+        """Return the L2's bandwidth for loads in GB/s: the product's, else its SMs' shares at an SM clock.
+
+        A GPU without an architecture has 32 bytes for each SM and cycle.
+        """
+        if self.file.l2.bandwidth_gbps is not None:
+            return self.file.l2.bandwidth_gbps.value
+        share = 32.0 if self.arch is None else self.arch.memory.l2_bytes_per_cycle_per_sm.value
+        return share * self.sm_count * clock_mhz * 1e-3
 
     def find_tensor_fma_per_cycle(self, rate: TensorRate) -> HardwareParameter | None:
         """Return dense multiply-adds per cycle and SM, None if the product has no such rate."""

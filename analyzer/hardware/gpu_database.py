@@ -15,6 +15,7 @@ import msgspec
 import tomli
 
 from analyzer.files import find_home_folder, list_files, read_file
+from analyzer.hardware.derived_figures import with_derived_figures
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.parameter_edits import with_inherited_figures
 from analyzer.hardware.parameter_paths import collect_parameters, collect_struct_parameters
@@ -122,7 +123,7 @@ def _read_gpu(key: str, path: Path) -> Gpu:
     file = _convert_table(_read_merged_toml(path), GpuFile, path)
     _check_figures(file, path)
     arch = load_arch(file.arch) if file.support == "kernels" else None
-    gpu = Gpu(key=key, file=file, arch=arch)
+    gpu = with_derived_figures(Gpu(key=key, file=file, arch=arch))
     parent = None if _is_shipped(path) else _find_parent_gpu(path)
     if parent is None:
         return gpu

@@ -2,30 +2,35 @@
 
 A key is the dotted path of a parameter in the GPU's file or, if that lacks it, in the architecture's file:
 `memory.bandwidth_gbps`, `tensor.bf16.fma_per_cycle_per_sm`, `sched.fp32.issue_cycles`. Units are in the keys.
-Parameters that describe the same property are coupled (`find_coupled_keys`): an edit of one scales the
-others, so that it has an effect whichever of them a model reads.
+Or it is a resource and what changes of it, by a factor: `l2.rate`, `l2.latency`, `l2.size` (see `resources`).
+What measures the same thing moves together (`find_scaled_figures`), so that an edit has an effect whichever
+figure a model reads.
 
     clock=x0.5      `clock.boost_mhz` and all sustained clocks are halved
+    l1.rate=x2      the L1 hands out twice the bytes and looks up tags in half the cycles
 """
 
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from fnmatch import fnmatchcase
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.hardware.gpu import Gpu
-from analyzer.hardware.parameter_couplings import (
-    CACHED_LOAD_CLASSES,
-    FALLBACK_KEYS,
-    find_scaled_figures,
-)
 from analyzer.hardware.parameter_paths import collect_parameters, has_parameter_at, with_parameter
+from analyzer.hardware.resource_scaling import find_scaled_figures, normalize_resource_key
+from analyzer.hardware.resources import (
+    CACHED_LOAD_CLASSES,
+    RESOURCES,
+    find_row,
+    parse_resource_key,
+)
+from analyzer.hardware.resources import PerformanceDirection as PerformanceDirection
+from analyzer.hardware.resources import find_direction as find_figure_direction
 from analyzer.hardware.schema import Arch, GpuFile, HardwareParameter
-from analyzer.ir.scheduling import Basis, TensorRate
+from analyzer.ir.scheduling import Basis, SchedClass, TensorRate
 from analyzer.text.errors import HardwareError, UsageError
 
 PARAMETER_ALIASES = {
@@ -40,14 +45,6 @@ EDITED_FILE_SOURCE = "follows an edited figure of the file"
 
 # A number outside is a typing error, and products of such numbers would overflow floats.
 _MIN_VALUE, _MAX_VALUE = 1e-12, 1e18
-
-
-class PerformanceDirection(StrEnum):
-    """Effect of a larger parameter on a kernel's time."""
-
-    MORE_IS_FASTER = "more is faster"
-    LESS_IS_FASTER = "less is faster"
-    CAPACITY = "capacity"  # a size or an allocation unit: the effect has no fixed sign
 
 
 class ParameterSetting(Struct, frozen=True):
@@ -86,8 +83,8 @@ _STEP_TOLERANCE = 1e-6  # of a step
 
 
 def resolve_alias(key: str) -> str:
-    """Return the dotted key of an alias; any other key as it is."""
-    return PARAMETER_ALIASES.get(key, key)
+    """Return the dotted key of an alias, a resource (`l1` is `l1.rate`) or its base; any other as it is."""
+    return PARAMETER_ALIASES.get(key) or normalize_resource_key(key) or key
 
 
 def parse_setting(text: str) -> ParameterSetting:
@@ -161,39 +158,38 @@ def _make_too_many_points_error(text: str) -> UsageError:
 
 # ---- what a key means --------------------------------------------------------------------------
 
-# By key; the first pattern that matches decides.
-_DIRECTION_PATTERNS = (
-    (PerformanceDirection.CAPACITY, ("limits.*", "*_queue_cycles", "*_burst_cycles")),
-    (PerformanceDirection.MORE_IS_FASTER, ("sm.count", "*_gbps", "*_mhz", "*_per_cycle*", "*_per_us")),
-    (PerformanceDirection.MORE_IS_FASTER, ("*_share", "*_efficiency", "*_tflops", "*_tops")),
-    (PerformanceDirection.LESS_IS_FASTER, ("*_cycles", "*_us", "launch.latency.*", "l2.store_factor")),
-    (PerformanceDirection.LESS_IS_FASTER, ("*_pj", "energy.*", "power.idle_w", "power.standby_w")),
-    (PerformanceDirection.MORE_IS_FASTER, ("*_w",)),
-    (PerformanceDirection.CAPACITY, ("*",)),
-)
-
 # Counts and sizes, which stay whole numbers.
-_INTEGER_PATTERNS = ("limits.*", "sm.count", "*s_per_sm", "*_bytes", "*_bits")
+_INTEGER_PATTERNS = ("limits.*", "sm.count", "l2.slices", "*s_per_sm", "*_bytes", "*_bits")
 
 # Working sets in sizes of a cache, which may be larger than it.
 _RELATIVE_SIZES = frozenset({"l2.lost_share"})
-_STAND_IN_KEYS = frozenset({*FALLBACK_KEYS, "memory.streaming_gbps"})
+# Figure that a model reads if another one is not known.
+_FALLBACK_KEYS = {
+    "clock.sustained_tensor_mhz": "clock.sustained_mhz",
+    "clock.launch_tensor_mhz": "clock.sustained_tensor_mhz",
+    "clock.sustained_narrow_mhz": "clock.sustained_tensor_mhz",
+    "clock.sustained_float_mhz": "clock.sustained_mhz",
+    "clock.sustained_mhz": "clock.boost_mhz",
+    "memory.sustained_gbps": "memory.bandwidth_gbps",
+    "l2.kept_share": "memory.l2_kept_share",
+}
+_STAND_IN_KEYS = (*_FALLBACK_KEYS, "memory.streaming_gbps")
 
 # Parameters in the files that no model reads, because others decide: setting them would have no effect.
 _OVERRIDDEN_PATTERNS = (
     (("sched.mma_*.issue_cycles",), "tensor.*.fma_per_cycle_per_sm and warp_mma_share"),
     (
-        tuple(f"sched.{name}.latency_cycles" for name in (*CACHED_LOAD_CLASSES, "global_atomic")),
+        tuple(
+            f"sched.{one.value}.latency_cycles" for one in (*CACHED_LOAD_CLASSES, SchedClass.GLOBAL_ATOMIC)
+        ),
         "memory.l1_latency_cycles, memory.l2_latency_cycles and memory.dram_latency_cycles",
     ),
 )
 
 
 def find_direction(key: str) -> PerformanceDirection:
-    """Return whether a larger parameter is faster, slower, or a capacity, by the unit in its key."""
-    return next(
-        found for found, patterns in _DIRECTION_PATTERNS if _matches_any(resolve_alias(key), patterns)
-    )
+    """Return whether a larger parameter is faster, slower, or a capacity, as the table of resources says."""
+    return find_figure_direction(resolve_alias(key))
 
 
 def list_parameter_keys(gpu: Gpu) -> tuple[str, ...]:
@@ -210,7 +206,7 @@ def find_hardware_parameter(gpu: Gpu, key: str) -> HardwareParameter:
     """Return the parameter of a key or alias, or the one that models read if it is not known.
 
     That is the tensor rate of f16 for bf16, the boost clock for the sustained one, the latency of the
-    architecture for the GPU's.
+    architecture for the GPU's. Of a resource's role (`l2.rate`) it is 1, or by what an edit has scaled it.
 
     Raises HardwareError if the key names no parameter (the message names the nearest keys), one that has no
     effect, or one that is not known for this GPU.
@@ -229,13 +225,15 @@ def _find_known_parameter(gpu: Gpu, key: str) -> HardwareParameter | None:
     """Return the parameter of a full key, None if the schema allows it but the GPU has no value."""
     if decided_by := _find_overriding_keys(key):
         raise HardwareError(f"{key} has no effect of its own: {decided_by} decide", hint="set one of those")
+    if parse_resource_key(key) is not None:
+        return _find_relative_figure(gpu, key)
     known = collect_parameters(gpu)
     if key in known:
         return known[key]
     if key == "memory.streaming_gbps":
         return gpu.sustained_dram_gbps
-    if key in FALLBACK_KEYS:
-        return _find_known_parameter(gpu, FALLBACK_KEYS[key])
+    if key in _FALLBACK_KEYS:
+        return _find_known_parameter(gpu, _FALLBACK_KEYS[key])
     path = key.split(".")
     if has_parameter_at(GpuFile, path):
         is_rate = path[0] == "tensor" and path[-1] == "fma_per_cycle_per_sm"
@@ -248,6 +246,35 @@ def _find_known_parameter(gpu: Gpu, key: str) -> HardwareParameter | None:
             hint="`warplens gpus` lists the GPUs that have an architecture",
         )
     return None
+
+
+def _find_relative_figure(gpu: Gpu, key: str) -> HardwareParameter:
+    """Return by what edits have scaled a role of a resource. Raises HardwareError if the GPU has none."""
+    if not _list_role_keys(gpu, key):
+        raise HardwareError(
+            f"{gpu.name} has no figure of {key}",
+            hint=f"`warplens gpus {gpu.key} --explain` shows its resources",
+        )
+    scaled = [one for one in gpu.scaled_figures if one.leader == key]
+    value = math.prod(one.factor for one in scaled if one.key == scaled[0].key)
+    row = find_row(scaled[0].key) if scaled else None
+    if row is not None and row.exponent < 0:
+        value = 1.0 / value
+    return HardwareParameter(value=value, basis=Basis.ASSUMED, source="relative to the GPU's own")
+
+
+def _list_role_keys(gpu: Gpu, key: str) -> list[str]:
+    """Return the figures of a resource's role that a GPU has."""
+    named = parse_resource_key(key)
+    if named is None:
+        return []
+    resource, role = named
+    known = collect_parameters(gpu)
+    return [
+        row.key
+        for row in resource.rows
+        if row.key in known and (row.exponent if role == "rate" else row.scaling == role)
+    ]
 
 
 def _find_overriding_keys(key: str) -> str:
@@ -263,7 +290,8 @@ def _make_unknown_key_error(gpu: Gpu, key: str) -> HardwareError:
     import difflib
 
     keys = list_parameter_keys(gpu)
-    near = difflib.get_close_matches(key, [*keys, *PARAMETER_ALIASES], n=4, cutoff=0.5)
+    roles = [f"{resource.name}.{role}" for resource in RESOURCES for role in resource.roles]
+    near = difflib.get_close_matches(key, [*keys, *PARAMETER_ALIASES, *roles], n=4, cutoff=0.5)
     names = list(dict.fromkeys([*near, *(known for known in keys if key in known)]))[:4]
     return HardwareError(
         f"{gpu.name} has no figure {key!r}",
@@ -275,18 +303,18 @@ def _make_unknown_key_error(gpu: Gpu, key: str) -> HardwareError:
 
 
 class _ParameterChange(Struct, frozen=True):
-    """A new value of a parameter."""
+    """A new value of a parameter, or the factor of a resource's role."""
 
-    parameter: HardwareParameter
+    parameter: HardwareParameter | None  # None: of a role
     factor: float | None  # on the old value, None if that was not known
 
 
 def with_settings(gpu: Gpu, settings: Sequence[ParameterSetting]) -> Gpu:
     """Return a copy of a GPU with some parameters changed, of basis `assumed` and source `what-if`.
 
-    Factors are on the values of the given GPU, so the order of settings does not matter. Coupled parameters
-    (`find_coupled_keys`) scale alike unless they are set themselves. Counts and sizes in bytes stay whole: a
-    factor rounds, to 1 at least. A parameter that the GPU lacks can be set to a value, but not by a factor.
+    Factors are on the values of the given GPU, so the order of settings does not matter. What follows them
+    (`find_scaled_figures`) scales unless it is set itself. Counts and sizes in bytes stay whole: a factor
+    rounds, to 1 at least. A parameter that the GPU lacks can be set to a value, but not by a factor.
 
     Raises HardwareError if a key names no parameter of this GPU (see `find_hardware_parameter`), a factor
     scales one that is not known or zero, or a parameter requires others that are not known; UsageError if a
@@ -300,7 +328,8 @@ def with_settings(gpu: Gpu, settings: Sequence[ParameterSetting]) -> Gpu:
         changes[key] = _make_change(gpu, key, setting)
     edited = gpu
     for key, change in changes.items():
-        edited = with_parameter(edited, key, change.parameter)
+        if change.parameter is not None:
+            edited = with_parameter(edited, key, change.parameter)
     factors = {key: change.factor or 0.0 for key, change in changes.items()}
     return _with_scaled_figures(gpu, edited, factors, WHAT_IF_SOURCE)
 
@@ -324,6 +353,11 @@ def with_inherited_figures(parent: Gpu, child: Gpu, own: Mapping[str, HardwarePa
 
 
 def _make_change(gpu: Gpu, key: str, setting: ParameterSetting) -> _ParameterChange:
+    if parse_resource_key(key) is not None:
+        find_hardware_parameter(gpu, key)
+        if not setting.is_factor:
+            raise UsageError(f"{key} takes a factor alone", hint=f"write {key}=x2 for twice as much")
+        return _ParameterChange(None, setting.value)
     if setting.is_factor:
         old = find_hardware_parameter(gpu, key)
         if not old.value:
@@ -347,13 +381,14 @@ def _with_scaled_figures(before: Gpu, edited: Gpu, factors: Mapping[str, float],
     A figure that the GPU lacks, so that another one stands for it, gets a value where that does not follow.
     """
     figures = collect_parameters(before)
+    keys = dict.fromkeys((*figures, *_STAND_IN_KEYS))
     scaled = list(edited.scaled_figures)
-    for follower in find_scaled_figures(factors):
+    for follower in find_scaled_figures(factors, keys):
         key = follower.key
         old = figures.get(key) or _find_stand_in(before, key)
         if old is None or not old.value:
             continue
-        value = _limit_to_share(key, old.value * follower.factor, old.value)
+        value = _limit_to_share(key, _round_if_integer(key, old.value * follower.factor), old.value)
         now = None if key in figures else _find_stand_in(edited, key)
         if now is not None and math.isclose(now.value, value, rel_tol=1e-9):
             continue

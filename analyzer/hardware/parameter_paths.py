@@ -4,6 +4,7 @@ The walk follows the types of `hardware.schema`, so a new field of a file needs 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from enum import EnumType
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
@@ -44,6 +45,25 @@ def _walk_parameters(value: object, key: str) -> Iterator[tuple[str, HardwarePar
                 yield from _walk_parameters(row, f"{key}.{name}")
         case _:
             return
+
+
+def list_possible_keys() -> tuple[str, ...]:
+    """Return the keys of all parameters that files of GPUs and architectures can have, each once."""
+    return tuple(dict.fromkeys([*_walk_kinds(GpuFile, ""), *_walk_kinds(Arch, "")]))
+
+
+def _walk_kinds(kind: Any, key: str) -> Iterator[str]:
+    """Yield the keys of the parameters that a value of a type can have."""
+    if kind is HardwareParameter:
+        yield key
+    elif get_origin(kind) is Mapping and isinstance(get_args(kind)[0], EnumType):
+        for name in get_args(kind)[0]:
+            yield from _walk_kinds(get_args(kind)[1], f"{key}.{name.value}")
+    elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        for name in _read_field_infos(kind):
+            inner = _find_inner_type(kind, name)
+            if inner is not None:
+                yield from _walk_kinds(inner, f"{key}.{name}" if key else name)
 
 
 @cache

@@ -388,15 +388,19 @@ class L2Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     # working set, in L2 sizes, up to which the next launch finds all data;
     # None: `MemorySubsystem.l2_kept_share`
     kept_share: HardwareParameter | None = None
+    slices: HardwareParameter | None = None
+    clock_mhz: HardwareParameter | None = None  # of the slices, which is not that of the SMs
+    slice_efficiency: HardwareParameter | None = None  # part of a slice's cycles in which it serves
     # What its slices hand out, GB/s; SMs that ask for the same lines in step get more, see `l2_sharing`.
-    # None: `bandwidth_gbps` for all.
+    # None: derived from the slices, and where those are not known `bandwidth_gbps` for all.
     slice_gbps: HardwareParameter | None = None
     first_wave_lookup_share: HardwareParameter | None = None  # look-ups for a request, in a first wave
     lookup_share_growth: HardwareParameter | None = None  # in e times as many waves
     miss_lookups: HardwareParameter | None = None  # further look-ups of a sector that comes from the DRAM
     # further requests of a line that comes from the DRAM, with fills and writes; None: as `miss_lookups`
     miss_requests: HardwareParameter | None = None
-    # lines that loads look up in a microsecond at most, however few of their sectors; None: no limit
+    # lines that loads look up in a microsecond at most, however few of their sectors; None: derived from the
+    # slices, one in each cycle, and where those are not known no limit
     requests_per_us: HardwareParameter | None = None
     # lines that the L2 fetches in a microsecond at most, however few of their sectors; None: no limit
     missed_lines_per_us: HardwareParameter | None = None

@@ -6,10 +6,10 @@ from types import MappingProxyType
 
 from analyzer.demand.tcgen05_tiles import has_cta_pair_mma
 from analyzer.demand.warp_demand import WarpDemand
-from analyzer.hardware.schema import HardwareParameter
 from analyzer.ir.opcode import Semantics
 from analyzer.ir.scheduling import SM_LEVEL_PIPES, Pipe
 from analyzer.models.interface import ModelInput, Stall
+from analyzer.models.l2_rate import compute_launch_l2_gbps
 from analyzer.models.miss_rates import MissRates
 
 ISSUE_BOUND = "issue"
@@ -38,7 +38,6 @@ def compute_sm_bounds(
 ) -> dict[str, float]:
     """Return the cycles that each resource of one SM needs for some CTAs.
 
-    The SM's port to the L2 is a resource only if the bandwidth of the whole L2 is not known.
     demand: of one warp.
     elected: how often that demand counts in a CTA, by pipe that elected threads drive; 1 for other pipes.
     warp_share: part of the warps that have the demand; pipes of elected threads are used once per CTA anyway.
@@ -53,11 +52,8 @@ def compute_sm_bounds(
         n_users = ctas * elected.get(pipe, 1.0) if pipe in SM_LEVEL_PIPES else per_subcore
         bounds[pipe.value] = n_users * use.cycles
     l1_bytes = (demand.global_bytes + demand.local_bytes) * warps
-    l2_bytes = demand.global_bytes * warps * miss_rates.l1_miss_rate
     bounds[SHARED_MEMORY_BOUND] = demand.shared_bytes * warps / memory.shared_bytes_per_cycle_per_sm.value
     bounds[L1_BOUND] = l1_bytes / memory.l1_bytes_per_cycle_per_sm.value
-    if model_input.gpu.file.l2.bandwidth_gbps is None:
-        bounds[L2_BOUND] = l2_bytes / memory.l2_bytes_per_cycle_per_sm.value
     return {name: cycles for name, cycles in bounds.items() if cycles > 0}
 
 
@@ -88,9 +84,9 @@ def _measure_copying_share(model_input: ModelInput) -> float:
     )
 
 
-def convert_to_bytes_per_cycle(rate_gbps: HardwareParameter, clock_mhz: float) -> float:
+def convert_to_bytes_per_cycle(rate_gbps: float, clock_mhz: float) -> float:
     """Return a rate of GB/s in bytes per SM cycle."""
-    return rate_gbps.value * (_GIGA / (clock_mhz * _MEGA))
+    return rate_gbps * (_GIGA / (clock_mhz * _MEGA))
 
 
 def compute_gpu_bounds(
@@ -103,16 +99,15 @@ def compute_gpu_bounds(
     """Return the cycles that L2 and DRAM, which all SMs share, need for some CTAs; demand: of one warp."""
     gpu = model_input.gpu
     requested_bytes = demand.global_bytes * ctas * model_input.occupancy.warps_per_cta
-    bounds = {
-        DRAM_BOUND: requested_bytes
-        * miss_rates.dram_share
-        / convert_to_bytes_per_cycle(gpu.peak_dram_gbps, clock_mhz)
+    l2_gbps = compute_launch_l2_gbps(model_input, miss_rates, clock_mhz)
+    moved = {
+        DRAM_BOUND: (miss_rates.dram_share, gpu.peak_dram_gbps.value),
+        L2_BOUND: (miss_rates.l1_miss_rate, l2_gbps),
     }
-    l2 = gpu.file.l2.bandwidth_gbps
-    if l2 is not None:
-        bounds[L2_BOUND] = (
-            requested_bytes * miss_rates.l1_miss_rate / convert_to_bytes_per_cycle(l2, clock_mhz)
-        )
+    bounds = {
+        name: requested_bytes * share / convert_to_bytes_per_cycle(gbps, clock_mhz)
+        for name, (share, gbps) in moved.items()
+    }
     return {name: cycles for name, cycles in bounds.items() if cycles > 0}
 
 

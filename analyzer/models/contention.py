@@ -14,15 +14,15 @@ from msgspec import Struct
 from analyzer.demand.opcode_costs import PIPES
 from analyzer.ir.arrays import FloatArray, make_read_only
 from analyzer.ir.scheduling import Pipe
+from analyzer.models.bounds import convert_to_bytes_per_cycle
 from analyzer.models.interface import ModelInput, Stall
 from analyzer.models.intervals import Intervals
+from analyzer.models.l2_rate import compute_launch_l2_gbps
 from analyzer.models.miss_rates import MissRates, compute_memory_latency_cycles
 from analyzer.models.stalls import StallAccumulator
 
 ISSUE_RATE_PER_CYCLE = 1.0  # warp instructions per cycle and sub-core: AMALI table 2, single-issue
 _MEMORY_PIPES = frozenset({Pipe.LSU, Pipe.TMA, Pipe.TMEM})
-_GIGA = 1e9
-_MEGA = 1e6
 
 
 class IssueCycles(Struct, frozen=True, eq=False):
@@ -152,18 +152,11 @@ def _find_mshr_count(model_input: ModelInput) -> float:
 
 def _compute_line_service_cycles(model_input: ModelInput, miss_rates: MissRates, clock_mhz: float) -> float:
     """Return the cycles for which one line occupies the NoC, and the DRAM if it misses the L2."""
-    line = model_input.arch.memory.line_bytes.value
-    per_cycle = _GIGA / (clock_mhz * _MEGA)
-    dram = miss_rates.dram_share * line / (model_input.gpu.peak_dram_gbps.value * per_cycle)
-    return line / compute_noc_bytes_per_cycle(model_input, clock_mhz) + dram
-
-
-def compute_noc_bytes_per_cycle(model_input: ModelInput, clock_mhz: float) -> float:
-    """Return bytes per SM cycle between the L2 and all SMs: the L2's bandwidth, else that of all SM ports."""
-    whole = model_input.gpu.file.l2.bandwidth_gbps
-    if whole is None:
-        return model_input.arch.memory.l2_bytes_per_cycle_per_sm.value * model_input.gpu.sm_count
-    return whole.value * _GIGA / (clock_mhz * _MEGA)
+    line, dram_gbps = model_input.arch.memory.line_bytes.value, model_input.gpu.peak_dram_gbps.value
+    l2_gbps = compute_launch_l2_gbps(model_input, miss_rates, clock_mhz)
+    return line / convert_to_bytes_per_cycle(l2_gbps, clock_mhz) + miss_rates.dram_share * (
+        line / convert_to_bytes_per_cycle(dram_gbps, clock_mhz)
+    )
 
 
 def _compute_mean_batch(requests: FloatArray, mshrs: float) -> FloatArray:

@@ -23,7 +23,6 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from analyzer.hardware.gpu import Gpu
-from analyzer.hardware.parameter_couplings import find_coupled_keys
 from analyzer.hardware.parameter_edits import (
     ParameterSetting,
     PerformanceDirection,
@@ -32,6 +31,7 @@ from analyzer.hardware.parameter_edits import (
     list_parameter_keys,
     with_settings,
 )
+from analyzer.hardware.resource_scaling import find_coupled_keys
 from analyzer.models.interface import ModelInput
 from analyzer.text.errors import WarplensError
 

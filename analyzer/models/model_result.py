@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from analyzer.demand.tensor_memory import keeps_allocation_permit
 from analyzer.demand.tma_copies import LINE_BYTES, count_prefetched_bytes
-from analyzer.hardware.parameter_couplings import describe_scaled_figures
+from analyzer.hardware.resource_scaling import describe_scaled_figures
 from analyzer.hardware.schema import HardwareParameter
 from analyzer.ir.launch import Timing
 from analyzer.ir.scheduling import Basis

@@ -25,10 +25,9 @@ from analyzer.ir.operand import ConstantBankOperand, Register
 from analyzer.ir.scheduling import WARP_SIZE, SchedClass, TensorRate
 from analyzer.models.bounds import DRAM_BOUND, L1_BOUND, L2_BOUND
 from analyzer.models.interface import ModelInput
+from analyzer.models.l2_rate import compute_launch_l2_gbps
 from analyzer.models.miss_rates import estimate_miss_rates
 from analyzer.models.model_result import ModelResult
-from analyzer.models.sm.l2_sharing import compute_copy_factors
-from analyzer.models.sm.resource_demand import mask_shared_memory_copies
 
 _MICRO, _MEGA, _GIGA = 1e-6, 1e6, 1e9
 
@@ -237,7 +236,10 @@ def _measure_memory(result: ModelResult, seconds: float) -> tuple[MemoryThroughp
         dram_bytes = requested_bytes * miss_rates.dram_share
     moved = {
         DRAM_BOUND: (dram_bytes, model_input.gpu.file.memory.bandwidth_gbps.value),
-        L2_BOUND: (requested_bytes * miss_rates.l1_miss_rate, _compute_l2_peak_gbps(model_input)),
+        L2_BOUND: (
+            requested_bytes * miss_rates.l1_miss_rate,
+            compute_launch_l2_gbps(model_input, miss_rates, result.prediction.clock_mhz),
+        ),
     }
     return tuple(
         _make_memory_throughput(level, moved_bytes, seconds, peak_gbps)
@@ -268,18 +270,3 @@ def _measure_l1(model_input: ModelInput, seconds: float) -> MemoryThroughput:
 def _convert_to_gbps(gpu: Gpu, bytes_per_cycle_per_sm: float) -> float:
     """Return the rate of all SMs together at the boost clock."""
     return bytes_per_cycle_per_sm * gpu.sm_count * gpu.file.clock.boost_mhz.value * _MEGA / _GIGA
-
-
-def _find_copy_factor(model_input: ModelInput) -> float:
-    """Return the L2's time for a byte that SMs copy together over that for any other; 1 without copies."""
-    executed = model_input.execution_counts > 0
-    has_copies = (mask_shared_memory_copies(model_input) & executed).any()
-    return compute_copy_factors(model_input).requested if has_copies else 1.0
-
-
-def _compute_l2_peak_gbps(model_input: ModelInput) -> float:
-    """Return the bandwidth of the L2, that of all SMs' ports where it is not known."""
-    gpu = model_input.gpu
-    if gpu.file.l2.bandwidth_gbps is not None:
-        return gpu.file.l2.bandwidth_gbps.value / min(1.0, _find_copy_factor(model_input))
-    return _convert_to_gbps(gpu, model_input.arch.memory.l2_bytes_per_cycle_per_sm.value)

@@ -91,7 +91,7 @@ def read_operator_hardware(gpu: Gpu) -> OperatorHardware:
         dram_bytes=1e9 * _find(file.memory.size_gb, 16.0),
         has_hbm=file.memory.kind.startswith("HBM"),
         l2_bytes=file.l2.size_bytes.value,
-        l2_gbps=_find(file.l2.bandwidth_gbps, _estimate_l2_gbps(gpu, clock_mhz)),
+        l2_gbps=gpu.compute_l2_gbps(clock_mhz),
         l2_copy_gbps=_estimate_l2_copy_gbps(gpu, clock_mhz),
         l2_partitions=2.0 if file.arch in _PARTITIONED else 1.0,
         l2_latency_cycles=latency.l2_latency_cycles.value if latency else 260.0,
@@ -132,12 +132,6 @@ def _read_pcie_gbps(text: str) -> float:
     return _PCIE_LANE_GBPS.get(generation, _PCIE_LANE_GBPS["3"]) * float(lanes or 16)
 
 
-def _estimate_l2_gbps(gpu: Gpu, clock_mhz: float) -> float:
-    """Return the SMs' rate from the L2: the architecture's, else 32 bytes per SM and cycle."""
-    per_cycle = gpu.arch.memory.l2_bytes_per_cycle_per_sm.value if gpu.arch else 32.0
-    return per_cycle * gpu.sm_count * clock_mhz * 1e-3
-
-
 # largest L1 where it is not all of the array that it shares (CUDA programming guide, compute capabilities)
 _L1_BYTES = {"sm_60": 24576.0, "sm_61": 49152.0, "sm_75": 65536.0}
 # GPUs whose L2 has a near and a far part: latencies differ twofold, and what SMs of both read is kept twice
@@ -151,9 +145,7 @@ def _estimate_l2_copy_gbps(gpu: Gpu, clock_mhz: float) -> float:
     """Return the rate of copies within the L2: what loads alone reach, less what stores cost more."""
     l2 = gpu.file.l2
     per_cycle = _SLICE_BYTES_PER_CYCLE.get(gpu.file.arch, 0.0) * l2.size_bytes.value
-    loads_gbps = _find(
-        l2.bandwidth_gbps, max(_estimate_l2_gbps(gpu, clock_mhz), per_cycle * clock_mhz * 1e-3)
-    )
+    loads_gbps = _find(l2.bandwidth_gbps, max(gpu.compute_l2_gbps(clock_mhz), per_cycle * clock_mhz * 1e-3))
     store_factor = _find(l2.store_factor, _STORE_FACTORS.get(gpu.file.arch, 1.0))
     return 2.0 * loads_gbps / (1.0 + store_factor)
 

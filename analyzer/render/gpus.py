@@ -1,14 +1,16 @@
 """GPUs and their figures as tables, and the text of a GPU file to edit."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 from rich.console import Console
 from rich.text import Text
 
 from analyzer.hardware.gpu import Gpu
-from analyzer.hardware.parameter_couplings import find_coupled_keys
+from analyzer.hardware.parameter_paths import collect_parameters, collect_struct_parameters
+from analyzer.hardware.resource_scaling import find_coupled_keys
+from analyzer.hardware.resources import RESOURCES, FigureRow
 from analyzer.hardware.schema import Arch, GpuFile, HardwareParameter, SchedClassTiming
 from analyzer.ir.scheduling import TensorRate
 from analyzer.render.tables import Column, ColumnFit, FittedTable, make_number_columns, make_table
@@ -48,15 +50,22 @@ def make_gpu_table(gpus: tuple[Gpu, ...]) -> FittedTable:
 
 
 def print_gpu(gpu: Gpu, console: Console, *, explain: bool) -> None:
-    """Print the figures of one GPU; with `explain` also their sources, and those of its architecture."""
+    """Print the figures of one GPU; with `explain` by resource, with how they scale and their sources."""
     title = f"{gpu.name}   {gpu.file.vendor} {gpu.file.chip}   {gpu.file.arch}"
     for line in (title, gpu.file.note and f"  {gpu.file.note}", f"  {_make_verification_text(gpu)}"):
         if line:
             console.print(Text(escape_controls(line)))
-    console.print(_make_figure_table(dict(list_figures(gpu.file)), gpu.file.sources, explain=explain))
-    if explain and gpu.arch is not None:
-        console.print(f"architecture {gpu.arch.name}, {gpu.arch.family}", markup=False)
-        console.print(_make_figure_table(dict(list_figures(gpu.arch)), gpu.arch.sources, explain=True))
+    if not explain:
+        console.print(_make_figure_table(dict(list_figures(gpu.file))))
+        return
+    known = collect_parameters(gpu)
+    for resource in RESOURCES:
+        rows = [row for row in resource.rows if row.key in known and not row.key.startswith(_CLASS_PREFIX)]
+        if rows:
+            console.print(f"{resource.name}: {resource.title}", markup=False)
+            console.print(_make_resource_table(gpu, rows))
+    if gpu.arch is not None:
+        console.print(f"scheduling classes of {gpu.arch.name}, {gpu.arch.family}", markup=False)
         console.print(_make_class_table(gpu.arch))
 
 
@@ -83,22 +92,40 @@ def list_figures(row: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, H
                 continue
 
 
-def _make_figure_table(
-    figures: dict[str, HardwareParameter], sources: Mapping[str, str], *, explain: bool
-) -> FittedTable:
-    rows = []
-    for key, figure in figures.items():
-        value = f"{figure.value:,g}" if figure.value < 1e6 else f"{figure.value:,.0f}"
-        source = sources.get(figure.source, figure.source)
-        told = [f"{source}; {figure.note}" if figure.note else source] if explain else []
-        rows.append((key, value, figure.basis.value, *told))
+def _make_figure_table(figures: dict[str, HardwareParameter]) -> FittedTable:
+    rows = [(key, _format_value(figure), figure.basis.value) for key, figure in figures.items()]
+    return make_table(_FIGURE_COLUMNS, rows)
+
+
+def _make_resource_table(gpu: Gpu, rows: Iterable[FigureRow]) -> FittedTable:
+    """Return a table of figures of a resource; a figure that both files have is the GPU's."""
+    own = collect_struct_parameters(gpu.file)
+    known = collect_parameters(gpu)
+    cells = []
+    for row in rows:
+        figure = known[row.key]
+        listed = gpu.file.sources if row.key in own or gpu.arch is None else gpu.arch.sources
+        source = listed.get(figure.source, figure.source)
+        told = "; ".join(filter(None, (row.relation, source, figure.note)))
+        cells.append((row.key, _format_value(figure), figure.basis.value, row.scaling.value, told))
     columns = [
-        Column("figure", ColumnFit.WRAP, min_width=20),
-        *make_number_columns("value"),
-        Column("basis", ColumnFit.NO_WRAP),
-        Column("source and note", ColumnFit.WRAP, min_width=20),
+        *_FIGURE_COLUMNS,
+        Column("scales as", ColumnFit.NO_WRAP, drop_rank=1),
+        Column("relation, source or rule, note", ColumnFit.WRAP, min_width=20),
     ]
-    return make_table(columns if explain else columns[:-1], rows)
+    return make_table(columns, cells)
+
+
+def _format_value(figure: HardwareParameter) -> str:
+    return f"{figure.value:,g}" if figure.value < 1e6 else f"{figure.value:,.0f}"
+
+
+_CLASS_PREFIX = "sched."
+_FIGURE_COLUMNS = (
+    Column("figure", ColumnFit.WRAP, min_width=20),
+    *make_number_columns("value"),
+    Column("basis", ColumnFit.NO_WRAP),
+)
 
 
 def _make_class_table(arch: Arch) -> FittedTable:

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.parameter_edits import ParameterSetting, find_hardware_parameter, resolve_alias
+from analyzer.hardware.parameter_paths import collect_parameters
+from analyzer.hardware.resource_scaling import join_figure_keys
 from analyzer.report.analyze_schema import PredictionEntry
 from analyzer.report.whatif_schema import FigureEntry, PointEntry, WhatIfKernel
 from analyzer.text.errors import HardwareError
@@ -18,7 +20,8 @@ def make_point_entry(
     values = {
         resolve_alias(setting.key): find_hardware_parameter(gpu, setting.key).value for setting in settings
     }
-    scaled = {one.key: find_hardware_parameter(gpu, one.key).value for one in gpu.scaled_figures}
+    known = collect_parameters(gpu)
+    scaled = {one.key: known[one.key].value for one in gpu.scaled_figures}
     return PointEntry(set=values, prediction=prediction, refused=refused, scaled=scaled)
 
 
@@ -28,7 +31,7 @@ def make_whatif_notes(gpus: Iterable[Gpu], kernels: Sequence[WhatIfKernel]) -> t
     for gpu in gpus:
         for one in gpu.scaled_figures:
             leaders.setdefault(one.leader, {})[one.key] = None
-    notes = [f"{', '.join(keys)} scaled with {leader}" for leader, keys in leaders.items()]
+    notes = [f"{join_figure_keys(keys)} scaled with {leader}" for leader, keys in leaders.items()]
     models = {(kernel.base.model, kernel.elasticity_model) for kernel in kernels if kernel.elasticity_model}
     notes += [
         f"elasticities are of {other}, which is quick and has no noise (--model {model} has its own)"

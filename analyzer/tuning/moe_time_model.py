@@ -112,9 +112,7 @@ class MoeTimeModel:
         assert gpu.arch is not None
         share = constants.gddr_efficiency if self.is_gddr else constants.hbm_efficiency
         self.dram_bytes_per_us = gpu.file.memory.bandwidth_gbps.value * share * _UNITS_PER_GB
-        l2 = gpu.file.l2
-        per_cycle = gpu.arch.memory.l2_bytes_per_cycle_per_sm.value * gpu.sm_count
-        l2_gbps = l2.bandwidth_gbps.value if l2.bandwidth_gbps else per_cycle * self.clock_mhz / 1e3
+        l2_gbps = gpu.compute_l2_gbps(self.clock_mhz)
         self.l2_bytes_per_us = l2_gbps * constants.l2_efficiency * _UNITS_PER_GB
         self._prepare_cycles()
 

@@ -98,6 +98,9 @@ def test_gpus_lists_explains_and_starts_a_file(tmp_path: Path, capsys: Capture) 
     out = capsys.readouterr().out
     assert "bandwidth_gbps" in out
     assert "  verified: " in out
+    resources = [line for line in out.splitlines() if line.startswith(("l2: ", "dram: ", "tensor: "))]
+    assert [line.partition(":")[0] for line in resources] == ["tensor", "l2", "dram"]
+    assert "derived: l2.slices x" in " ".join(out.split())
     mine = tmp_path / "mine.toml"
     assert run(["gpus", "new", "--from", "h100", "-o", str(mine)]) == 0
     capsys.readouterr()

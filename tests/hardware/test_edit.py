@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from analyzer.hardware.gpu import Gpu, compute_mma_issue_cycles, find_sched_timing
 from analyzer.hardware.gpu_database import load_all_gpus, load_gpu
 from analyzer.hardware.occupancy import compute_occupancy
-from analyzer.hardware.parameter_couplings import find_coupled_keys
 from analyzer.hardware.parameter_edits import (
     MAX_SWEEP_POINTS,
     PARAMETER_ALIASES,
@@ -28,6 +27,8 @@ from analyzer.hardware.parameter_edits import (
     resolve_alias,
     with_settings,
 )
+from analyzer.hardware.resource_scaling import find_coupled_keys
+from analyzer.hardware.resources import iterate_rows
 from analyzer.hardware.schema import Arch
 from analyzer.ir.opcode import MmaShape
 from analyzer.ir.scheduling import Basis, SchedClass, TensorRate
@@ -271,7 +272,9 @@ def test_another_figure_stands_for_an_absent_one(gpu: Gpu, key: str, stand_in: s
     assert find_hardware_parameter(gpu, key) is find_hardware_parameter(gpu, stand_in)
     after = edited(gpu, f"{key}=x2")
     assert find_hardware_parameter(after, key).value == 2 * find_hardware_parameter(gpu, stand_in).value
-    assert find_hardware_parameter(after, stand_in) is find_hardware_parameter(gpu, stand_in)
+    moved = 2 if stand_in in find_coupled_keys(key) else 1  # the same units, or a clock of its own
+    old = find_hardware_parameter(gpu, stand_in).value
+    assert find_hardware_parameter(after, stand_in).value == moved * old
     assert changes(gpu, after).keys() - find_coupled_keys(key) == {key}
 
 
@@ -374,29 +377,69 @@ def test_a_reader_sees_the_edit(text: str, read: Callable[[Gpu], float], before:
     assert read(edited(A100, text)) == after
 
 
+TENSOR_PEAKS = ("fp64", "tf32", "fp16", "bf16", "fp8", "int8")
+H100_PEAKS = {
+    **{f"peak.{name}_tflops": 2.0 for name in ("fp64", "fp32", "fp16")},
+    **{f"peak.{name}_tensor_{'tops' if name == 'int8' else 'tflops'}": 2.0 for name in TENSOR_PEAKS},
+}
+H100_L2 = {
+    **{f"l2.{name}_per_us": 2.0 for name in ("requests", "missed_lines")},
+    **{f"l2.{name}": 2.0 for name in ("bandwidth_gbps", "slice_gbps", "clock_mhz")},
+    "memory.l2_bytes_per_cycle_per_sm": 2.0,
+    **{
+        f"memory.{name}": 0.5
+        for name in ("l2_store_line_cycles", "atomic_line_cycles", "atomic_float_cycles")
+    },
+}
+L2_OF_OTHER_CLOCK = {
+    "memory.l2_bytes_per_cycle_per_sm": 0.5,
+    "memory.l2_store_line_cycles": 2.0,
+    "memory.atomic_line_cycles": 2.0,
+    "memory.atomic_float_cycles": 2.0,
+}
+H100_CLOCKS = {f"clock.{name}_mhz": 2.0 for name in ("boost", "tensor", "launch_tensor", "sustained_tensor")}
+B200_DRAM = {f"memory.{name}_gbps": 2.0 for name in ("bandwidth", "sustained", "streaming", "read")}
+HALF_PRECISION = {
+    F16: 2.0,
+    BF16: 2.0,
+    "tensor.f16_acc16.fma_per_cycle_per_sm": 2.0,
+    "peak.fp16_tensor_tflops": 2.0,
+    "peak.bf16_tensor_tflops": 2.0,
+}
 COUPLINGS = [
-    ("rtx-4090", "clock=x0.5", {"clock.boost_mhz": 0.5, "clock.sustained_mhz": 0.5}),
-    (
-        "h100",
-        "clock=x0.5",
-        {
-            "clock.boost_mhz": 0.5,
-            "clock.tensor_mhz": 0.5,
-            "clock.launch_tensor_mhz": 0.5,
-            "clock.sustained_tensor_mhz": 0.5,
-        },
-    ),
-    ("a100", "dram=x1.5", {
-        "memory.bandwidth_gbps": 1.5,
-        "memory.sustained_gbps": 1.5,
-        "memory.streaming_gbps": 1.5,
-        "memory.read_gbps": 1.5,
+    ("rtx-4090", "clock=x2", {
+        "clock.boost_mhz": 2, "clock.base_mhz": 2, "clock.sustained_mhz": 2, **L2_OF_OTHER_CLOCK,
+        **{f"peak.{name}": 2 for name in (
+            "fp64_tflops", "fp32_tflops", "fp16_tflops", "tf32_tensor_tflops", "fp16_tensor_tflops", "bf16_tensor_tflops",
+            "fp8_tensor_tflops", "int8_tensor_tops",
+        )},
+    }),
+    ("h100", "clock=x2", {**H100_CLOCKS, **H100_PEAKS, **L2_OF_OTHER_CLOCK}),
+    ("h100", "clock.rate=x2", {**H100_CLOCKS, **H100_PEAKS, **L2_OF_OTHER_CLOCK}),
+    ("h100", "clock.sustained_tensor_mhz=x2", {
+        "clock.sustained_tensor_mhz": 2, "clock.launch_tensor_mhz": 2,
+    }),
+    ("h100", "sms=x2", {
+        "sm.count": 2, "memory.l2_bytes_per_cycle_per_sm": 0.5, "memory.l2_store_line_cycles": 2, **H100_PEAKS,
     }),
     ("t4", "dram=x1.5", {"memory.bandwidth_gbps": 1.5, "memory.streaming_gbps": 1.5, "memory.read_gbps": 1.5}),
-    ("rtx-4090", "dram=x1.5", {"memory.bandwidth_gbps": 1.5}),
-    ("a100", "l2=x2", {"l2.bandwidth_gbps": 2, "memory.l2_bytes_per_cycle_per_sm": 2}),
-    ("a100", "memory.l2_bytes_per_cycle_per_sm=x2", {"l2.bandwidth_gbps": 2, "memory.l2_bytes_per_cycle_per_sm": 2}),
-    ("t4", "memory.l2_bytes_per_cycle_per_sm=x2", {"memory.l2_bytes_per_cycle_per_sm": 2}),
+    ("h100", "dram=x1.5", {"memory.bandwidth_gbps": 1.5}),
+    ("b200", "dram=x2", B200_DRAM),
+    ("b200", "dram.rate=x2", B200_DRAM),
+    ("b200", "memory.read_gbps=x2", B200_DRAM),
+    ("b200", "dram.units=x2", {"memory.bus_bits": 2, **B200_DRAM}),
+    ("h100", "l2=x2", H100_L2),
+    ("h100", "l2.rate=x2", H100_L2),
+    ("h100", "l2.requests_per_us=x2", H100_L2),
+    ("h100", "l2.clock=x2", H100_L2),
+    ("h100", "l2.units=x2", {**{k: v for k, v in H100_L2.items() if k != "l2.clock_mhz"}, "l2.slices": 2}),
+    ("h100", "memory.l2_port_bytes_per_cycle=x2", {"memory.l2_port_bytes_per_cycle": 2}),
+    ("h100", "l2.latency=x2", {"memory.l2_latency_cycles": 2, "sched.global_atomic.latency_cycles": 2}),
+    ("h100", "l2.size=x2", {"l2.size_bytes": 2}),
+    ("t4", "l2.rate=x2", {
+        "memory.l2_bytes_per_cycle_per_sm": 2,
+        "memory.atomic_line_cycles": 0.5, "memory.atomic_float_cycles": 0.5,
+    }),
     ("a100", "memory.l1_latency_cycles=x2", {
         "memory.l1_latency_cycles": 2,
         "sched.global_load.latency_cycles": 2,
@@ -415,13 +458,6 @@ COUPLINGS = [
         "launch.interval_us": 2,
         "launch.latency.intercept_cycles": 2,
     }),
-    ("b200", "memory.bus_bits=x2", {
-        "memory.bus_bits": 2,
-        "memory.bandwidth_gbps": 2,
-        "memory.sustained_gbps": 2,
-        "memory.streaming_gbps": 2,
-        "memory.read_gbps": 2,
-    }),
     ("b200", "memory.dram_efficiency=x0.5", {
         "memory.dram_efficiency": 0.5,
         "memory.dram_read_efficiency": 0.5,
@@ -429,20 +465,22 @@ COUPLINGS = [
         "memory.read_gbps": 0.5,
     }),
     ("h100", "memory.dram_efficiency=x0.5", {"memory.dram_efficiency": 0.5, "memory.dram_read_efficiency": 0.5}),
-    (
-        "h100",
-        "clock.tensor_mhz=x2",
-        {"clock.tensor_mhz": 2, "clock.launch_tensor_mhz": 2, "clock.sustained_tensor_mhz": 2},
-    ),
     ("b200", "l2.kept_share=x0.5", {"l2.kept_share": 0.5, "memory.l2_kept_share": 0.5}),
     ("a100", "memory.l2_kept_share=x0.5", {"memory.l2_kept_share": 0.5, "l2.kept_share": 0.5, "l2.lost_share": 0.5}),
-    ("h100", "memory.shared_bytes_per_cycle_per_sm=x2", {
+    ("h100", "shared=x2", {
         "memory.shared_bytes_per_cycle_per_sm": 2,
+        "memory.warpgroup_operand_bytes_per_cycle": 2,
         "memory.shared_pass_cycles": 0.5,
     }),
-    ("h100", f"{F16}=x2", {F16: 2, BF16: 2, "tensor.f16_acc16.fma_per_cycle_per_sm": 2}),
-    ("h100", "peak.bf16_tensor_tflops=x2", {"peak.bf16_tensor_tflops": 2, BF16: 2}),
+    ("h100", "memory.shared_pass_cycles=x0.5", {
+        "memory.shared_bytes_per_cycle_per_sm": 2,
+        "memory.warpgroup_operand_bytes_per_cycle": 2,
+        "memory.shared_pass_cycles": 0.5,
+    }),
+    ("h100", f"{F16}=x2", HALF_PRECISION),
+    ("h100", "peak.bf16_tensor_tflops=x2", HALF_PRECISION),
     ("h100", "peak.fp64_tflops=x2", {"peak.fp64_tflops": 2, "sched.fp64.issue_cycles": 0.5}),
+    ("h100", "sched.fp64.issue_cycles=x0.5", {"peak.fp64_tflops": 2, "sched.fp64.issue_cycles": 0.5}),
     ("a100", "launch.ctas_per_us=x2", {
         "launch.ctas_per_us": 2,
         "launch.latency.alpha": 0.5,
@@ -457,7 +495,6 @@ def test_figures_of_the_same_thing_move_together(name: str, text: str, factors: 
     gpu = load_gpu(name)
     found = changes(gpu, edited(gpu, text))
     assert {key: new / old for key, (old, new) in found.items()} == pytest.approx(factors)
-    assert set(factors) <= {parse_setting(text).key, *find_coupled_keys(parse_setting(text).key)}
 
 
 def test_a_value_takes_figures_along_as_its_factor_does() -> None:
@@ -630,7 +667,9 @@ def test_a_factor_changes_the_figure_and_its_followers_alone(case: tuple[Gpu, st
     found = changes(gpu, after)
     old, new = find_hardware_parameter(gpu, key).value, find_hardware_parameter(after, key).value
     assert new in (old * factor, max(1, round(old * factor)))
-    assert set(found) == {key, *held.intersection(find_coupled_keys(key))} - ({key} if new == old else set())
+    products = {row.key for row in iterate_rows() if any(key in one.keys for one in row.per)}
+    followers = held.intersection({*find_coupled_keys(key), *products}) - {key}
+    assert set(found) == ({key, *followers} if new != old else set())
     for follower in set(found) - {key}:
         before, now = found[follower]
         assert now / before in (pytest.approx(new / old), pytest.approx(old / new))  # counts are rounded

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from analyzer.hardware.gpu_database import load_arch, load_gpu
+from analyzer.hardware.parameter_edits import find_hardware_parameter
 from analyzer.text.errors import HardwareError, format_diagnostic
 
 VARIANT = """\
@@ -98,8 +99,21 @@ def test_a_file_that_inherits_from_an_edited_one_has_what_followed_there(folder:
     text = f'schema = "warplens/gpu/1"\nname = "second"\ninherits = "first"\n[sm]\n{more}\n'
     second = load_gpu(str(written(folder, text, "second.toml")))
     assert second.peak_dram_gbps == first.peak_dram_gbps
-    assert second.scaled_figures == first.scaled_figures
+    kept = second.scaled_figures[: len(first.scaled_figures)]
+    assert kept == first.scaled_figures
+    assert {one.leader for one in second.scaled_figures[len(kept) :]} == {"sm.count"}
     assert second.sm_count == 160
+
+
+def test_a_file_that_edits_a_base_has_what_is_derived_from_it(folder: Path) -> None:
+    parent = load_gpu("h100")
+    text = 'schema = "warplens/gpu/1"\nname = "more slices"\ninherits = "h100"\n[l2]\n'
+    slices = 'slices = { value = 100, basis = "assumed", source = "my estimate" }\n'
+    gpu = load_gpu(str(written(folder, text + slices)))
+    for key in ("l2.slice_gbps", "l2.requests_per_us", "l2.bandwidth_gbps", "l2.missed_lines_per_us"):
+        old = find_hardware_parameter(parent, key).value
+        assert find_hardware_parameter(gpu, key).value == pytest.approx(old * 100 / 80), key
+    assert find_hardware_parameter(gpu, "l2.clock_mhz") == find_hardware_parameter(parent, "l2.clock_mhz")
 
 
 def test_a_product_of_one_s_own_may_inherit_from_a_chip(folder: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from console_blocks import Session, bless, find_missing_lines, list_sessions
+from machine_page import make_machine_page
 from site_commands import make_command_pages
 from site_formats import make_format_pages
 from site_hardware import make_hardware_pages
@@ -97,6 +98,12 @@ def list_made_pages() -> set[str]:
     """Pages of the site that are made from the sources, and documents that it takes from elsewhere."""
     made = (*make_command_pages(), *make_format_pages(), *make_hardware_pages())
     return {f"docs/{path}" for path, _ in made} | {"docs/changelog.md", "docs/contributing.md"}
+
+
+def test_the_page_of_the_machine_is_what_its_table_says() -> None:
+    assert (ROOT / "docs" / "machine.md").read_text(encoding="utf-8") == make_machine_page(), (
+        "python bench/machine_page.py > docs/machine.md"
+    )
 
 
 def test_links_to_files_hold() -> None:

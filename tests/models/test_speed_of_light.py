@@ -96,6 +96,26 @@ def test_no_launch_exceeds_the_peak_of_the_clock_that_it_runs_at() -> None:
     assert 0.75 < share <= 1.0
 
 
+@pytest.mark.parametrize("model", ["steady", "roofline"])
+@pytest.mark.parametrize(("arch", "gpu"), [("sm_90", "h100"), ("sm_80", "a100")])
+def test_the_l2_that_binds_is_as_busy_as_the_speed_of_light_says(model: str, arch: str, gpu: str) -> None:
+    """The peak is the rate that the model reckons with: all of the time but the launch."""
+    names = ("m", "n", "k", "a_stride", "b_stride", "c_stride")
+    arguments = tuple(parse_argument(f"{name}=4096") for name in names)
+    launch = Launch(grid=Dim3(2048), arguments=arguments)
+    dump = str(TRACES / "triton" / arch / "matmul.sass")
+    halved = analyzer.whatif(
+        dump, gpu, settings=["l2=x0.5"], elasticity=False, options=Options(launch=launch, models=(model,))
+    )
+    entry = halved.kernels[0].points[0].prediction
+    assert entry is not None
+    assert entry.bound == "L2"
+    l2 = speed(entry).memory[1]
+    assert l2.level == "L2"
+    assert l2.gbps == pytest.approx(l2.peak_share * l2.peak_gbps)
+    assert 0.97 < l2.peak_share <= 1.0
+
+
 def test_a_copy_moves_its_bytes_through_dram() -> None:
     entry = predict(REPORT16, "a100", "strided_copy_8", 65536, 256, "2=16777216")
     level = speed(entry).memory[0]

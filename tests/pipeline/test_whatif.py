@@ -55,6 +55,17 @@ def test_points_say_what_followed_the_figures_that_were_set() -> None:
     assert f"{followed} scaled by 2 with memory.bandwidth_gbps" in point.prediction.assumptions
 
 
+def test_a_resource_is_swept_by_factors() -> None:
+    """What follows is listed, also where others decide in its place."""
+    report = whatif(
+        GEMM, "a100", sweeps=["l2.latency=x0.5,x2"], elasticity=False, options=Options(models=("steady",))
+    )
+    points = report.kernels[0].points
+    assert [point.set for point in points] == [{"l2.latency": 0.5}, {"l2.latency": 2.0}]
+    assert set(points[0].scaled) == {"memory.l2_latency_cycles", "sched.global_atomic.latency_cycles"}
+    assert report.figures["l2.latency"].value == 1.0
+
+
 def test_a_change_within_the_noise_of_the_model_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["whatif", GEMM, "--gpu", "a100", "--grid", "216", "--no-elasticity", "--model", "sm"]
     command += [part for place in range(3, 9) for part in ("--arg", f"{place}=256")]

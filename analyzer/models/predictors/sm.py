@@ -125,7 +125,7 @@ def _predict_at_clock(model_input: ModelInput) -> ModelResult:
         role_timeline=_make_role_timeline(warp_cycles, timeline) if simulation.parameters.pipelines else None,
         sm_scaling=SmScaling(mean_ctas, cycles, predict_balanced_cycles),
         dram_bytes=bounds.get(DRAM_BOUND, 0.0)
-        * convert_to_bytes_per_cycle(model_input.gpu.dram_read_gbps, clock),
+        * convert_to_bytes_per_cycle(model_input.gpu.dram_read_gbps.value, clock),
     )
 
 

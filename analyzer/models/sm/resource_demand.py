@@ -36,8 +36,14 @@ from analyzer.ir.opcode import (
     Semantics,
 )
 from analyzer.ir.scheduling import WARP_SIZE, Pipe, SchedClass
-from analyzer.models.contention import compute_noc_bytes_per_cycle
+from analyzer.models.bounds import convert_to_bytes_per_cycle
 from analyzer.models.interface import ModelInput
+from analyzer.models.l2_rate import (
+    is_async_copy,
+    list_bulk_copy_rows,
+    mask_ldgsts,
+    mask_shared_memory_copies,
+)
 from analyzer.models.miss_rates import (
     MissRates,
     compute_l2_lost_share,
@@ -157,7 +163,7 @@ def measure_resource_demand(
     load_store[_mask_barrier_rows(model_input)] = arch.memory.barrier_path_cycles.value
     per_cycle = _GIGA / (clock_mhz * _MEGA)
     sms = min(model_input.gpu.sm_count, max(1, model_input.grid_ctas))
-    copies = _list_bulk_copy_rows(model_input)
+    copies = list_bulk_copy_rows(model_input)
     l2 = _compute_l2_bytes_per_cycle(model_input, clock_mhz, sms)
     is_copied = mask_shared_memory_copies(model_input)
     factors = compute_copy_factors(model_input)
@@ -210,7 +216,7 @@ def _compute_traffic_shares(
 ) -> tuple[FloatArray, FloatArray]:
     """Compute the shares of each instruction's bytes that the L2 and the DRAM move, [n] each."""
     l2_share, dram_share = _find_miss_rates(model_input, miss_rates)
-    copies, is_local, memory = _list_bulk_copy_rows(model_input), spills.is_local, model_input.arch.memory
+    copies, is_local, memory = list_bulk_copy_rows(model_input), spills.is_local, model_input.arch.memory
     dram_share[copies] = copied_share * _compute_merged_sector_share(model_input)[copies]
     dram_share *= compute_piece_factors(model_input)
     dram_share *= cold_share
@@ -226,14 +232,18 @@ def _compute_l2_bytes_per_cycle(
 
     factor: on the L2's time for each byte.
     """
-    whole = compute_noc_bytes_per_cycle(model_input, clock_mhz) / factor
+    whole = _compute_l2_bytes_per_cycle_of_gpu(model_input, clock_mhz) / factor
     port = model_input.arch.memory.l2_port_bytes_per_cycle.value
     return max(whole / model_input.gpu.sm_count, min(port, whole / busy_sms))
 
 
+def _compute_l2_bytes_per_cycle_of_gpu(model_input: ModelInput, clock_mhz: float) -> float:
+    return convert_to_bytes_per_cycle(model_input.gpu.compute_l2_gbps(clock_mhz), clock_mhz)
+
+
 def find_min_l2_share(model_input: ModelInput, clock_mhz: float) -> float:
     """Return the least share of its part of the L2's rate that a busy SM needs: its port takes no more."""
-    whole = compute_noc_bytes_per_cycle(model_input, clock_mhz)
+    whole = _compute_l2_bytes_per_cycle_of_gpu(model_input, clock_mhz)
     port = model_input.arch.memory.l2_port_bytes_per_cycle.value
     return min(1.0, whole / model_input.gpu.sm_count / port)
 
@@ -406,7 +416,7 @@ def _measure_ldgsts(model_input: ModelInput, lines: FloatArray) -> _LdgstsDemand
     each = memory.copy_line_path_cycles
     line_cycles = lines * (0.0 if each is None else each.value)
     writes = moved.shared_bytes / WAVEFRONT_BYTES * memory.shared_pass_cycles.value
-    rows, fills_rows = _mask_ldgsts(model_input), _mask_line_copies(model_input)
+    rows, fills_rows = mask_ldgsts(model_input), _mask_line_copies(model_input)
     others = rows & ~fills_rows
     by_l1 = np.where(
         _mask_copies_by_l1(model_input) & (line_cycles > 0), np.maximum(line_cycles, writes), 0.0
@@ -430,20 +440,7 @@ def _mask_line_copies(model_input: ModelInput) -> NDArray[np.bool_]:
             rows = access.lines / access.requests
             fewest = math.ceil(access.bytes / access.requests / WAVEFRONT_BYTES)
             found[access.row] = rows <= fewest + _ROUNDING_LINES
-    return found & _mask_ldgsts(model_input)
-
-
-def mask_shared_memory_copies(model_input: ModelInput) -> NDArray[np.bool_]:
-    """Mark LDGSTS and the copies of the copy engine to shared memory, [n]."""
-    found = _mask_ldgsts(model_input)
-    found[_list_bulk_copy_rows(model_input)] = True
-    return found
-
-
-def _mask_ldgsts(model_input: ModelInput) -> NDArray[np.bool_]:
-    kernel = model_input.kernel
-    found: NDArray[np.bool_] = kernel.form_table.make_opcode_mask(_is_async_copy)
-    return found[kernel.opcode_ids]
+    return found & mask_ldgsts(model_input)
 
 
 def _mask_copies_by_l1(model_input: ModelInput) -> NDArray[np.bool_]:
@@ -458,11 +455,7 @@ def _mask_copies_by_l1(model_input: ModelInput) -> NDArray[np.bool_]:
 
 
 def _is_copy_by_l1(opcode: Opcode) -> bool:
-    return _is_async_copy(opcode) and "BYPASS" not in opcode.modifiers
-
-
-def _is_async_copy(opcode: Opcode) -> bool:
-    return opcode.kind is OpKind.ASYNC_COPY
+    return is_async_copy(opcode) and "BYPASS" not in opcode.modifiers
 
 
 def _compute_pass_cycles(base: FloatArray, passes: FloatArray, phases: FloatArray, more: float) -> FloatArray:
@@ -590,11 +583,6 @@ def _find_miss_rates(model_input: ModelInput, miss_rates: MissRates) -> tuple[Fl
     return l2, dram
 
 
-def _list_bulk_copy_rows(model_input: ModelInput) -> list[int]:
-    uses = _find_mbarrier_uses(model_input).items()
-    return [row for row, use in uses if use.semantics is Semantics.MBARRIER_COPY]
-
-
 def _compute_merged_sector_share(model_input: ModelInput) -> FloatArray:
     """Compute the share of the sectors of boxes that remains where adjacent boxes share sectors, [n]."""
     left = model_input.access_bytes.box_sector_utilization.copy()
@@ -607,7 +595,7 @@ def _compute_merged_sector_share(model_input: ModelInput) -> FloatArray:
 
 def _list_copy_engine_rows(model_input: ModelInput) -> list[int]:
     """List the copies of the copy engine in either direction."""
-    return _list_bulk_copy_rows(model_input) + np.flatnonzero(mask_bulk_writes(model_input)).tolist()
+    return list_bulk_copy_rows(model_input) + np.flatnonzero(mask_bulk_writes(model_input)).tolist()
 
 
 def _compute_copy_engine_cycles(model_input: ModelInput) -> FloatArray:
@@ -617,10 +605,10 @@ def _compute_copy_engine_cycles(model_input: ModelInput) -> FloatArray:
 
 
 def _compute_spread_cycles(model_input: ModelInput, dram_share: FloatArray) -> FloatArray:
-    is_copy, spread = _mask_ldgsts(model_input), model_input.arch.memory.dram_spread_cycles
+    is_copy, spread = mask_ldgsts(model_input), model_input.arch.memory.dram_spread_cycles
     if spread is None:
         return np.zeros(len(is_copy))
-    is_copy[_list_bulk_copy_rows(model_input)] = True
+    is_copy[list_bulk_copy_rows(model_input)] = True
     cycles = scale_dram_cycles_to_clock(model_input, spread.value)
     return np.where(is_copy, cycles * np.minimum(1.0, dram_share), 0.0)
 
@@ -648,7 +636,7 @@ def has_unknown_tiles(model_input: ModelInput) -> bool:
     return (
         pipelines is not None
         and pipelines.distinct_tile_share is None
-        and bool(_list_bulk_copy_rows(model_input))
+        and bool(list_bulk_copy_rows(model_input))
         and model_input.dominant_tensor_rate is not None
     )
 
@@ -679,7 +667,7 @@ def _find_shared_copy_waits(
     if batch is None:
         return SharedCopyWaits(np.zeros(len(dram_share)), np.zeros(len(dram_share)))
     cycles = scale_dram_cycles_to_clock(model_input, batch.value)
-    is_from_dram = _mask_ldgsts(model_input) & (dram_share > 0)
+    is_from_dram = mask_ldgsts(model_input) & (dram_share > 0)
     shared = np.clip(cold_share - dram_share, 0.0, 1.0)
     return SharedCopyWaits(
         miss_shares=np.where(is_from_dram, cold_share, 0.0),

@@ -85,10 +85,7 @@ def read_transfer_figures(gpu: Gpu) -> TransferFigures:
         sustained_gflops=peak_gflops * float_clock_mhz / boost_mhz,
         peak_gbps=file.memory.bandwidth_gbps.value,
         sustained_gbps=gpu.sustained_dram_gbps.value,
-        l2_gbps=_find(
-            file.l2.bandwidth_gbps,
-            memory.l2_bytes_per_cycle_per_sm.value * gpu.sm_count * clock_mhz * 1e-3,
-        ),
+        l2_gbps=gpu.compute_l2_gbps(clock_mhz),
         l2_kept_bytes=l2_bytes * kept_share,
         l2_lost_bytes=l2_bytes * max(kept_share, _find(file.l2.lost_share, kept_share)),
         dram_latency_us=_find(file.memory.dram_latency_cycles, memory.dram_latency_cycles.value) / clock_mhz,
