@@ -11,7 +11,7 @@ from analyzer.cli.examples import make_examples
 def doctor() -> None:
     """Show which optional tools and packages were found, and what each enables."""
     from analyzer.frontend.cuda_tools import find_all_tools, make_install_hint
-    from analyzer.hardware.gpu_database import find_gpu_paths, find_user_folder, list_known_archs
+    from analyzer.hardware import gpu_database as files
     from analyzer.render.console import make_console
     from analyzer.render.tables import Column, ColumnFit, make_table
 
@@ -26,10 +26,12 @@ def doctor() -> None:
     console = make_console()
     console.print(make_table(columns, rows))
     console.print(
-        f"{len(find_gpu_paths())} GPUs, architectures {', '.join(list_known_archs())}", markup=False
+        f"{len(files.find_gpu_paths())} GPUs, architectures {', '.join(files.list_known_archs())}",
+        markup=False,
     )
-    folder = find_user_folder()
-    console.print(f"your own GPU files: {'none, as there is no home folder' if folder is None else folder}")
+    none = "none, as there is no home folder"
+    console.print(f"your own GPU files: {files.find_user_folder() or none}")
+    console.print(f"your own architectures: {files.find_user_arch_folder() or none}")
     console.print(_describe_cache(), markup=False)
     if "cuobjdump" not in found:
         click.echo(f"binaries need cuobjdump and nvdisasm: {make_install_hint()}")

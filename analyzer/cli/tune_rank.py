@@ -107,11 +107,11 @@ def _compile_facts(gpu: "Gpu", dtype: str, jobs: int) -> "KernelFacts":
     from analyzer.tuning.fused_moe_space import list_fitting_codes
     from analyzer.tuning.triton_compilation import compile_codes, find_triton_version, write_cubins
 
-    if gpu.arch is None or not gpu.file.arch.startswith("sm_"):
+    if gpu.arch is None:
         raise UsageError(f"--compile: {gpu.name} is no GPU that Triton compiles for here")
     limits, version = gpu.arch.limits, find_triton_version()
     codes = list_fitting_codes(int(limits.shared_bytes_per_sm.value), int(limits.shared_bytes_per_cta.value))
     with show_progress("compiling"), tempfile.TemporaryDirectory() as folder:
-        compiled = compile_codes(codes, int(gpu.file.arch.removeprefix("sm_").rstrip("af")), dtype, jobs)
+        compiled = compile_codes(codes, gpu.compute_capability, dtype, jobs)
         cubins = write_cubins(compiled, Path(folder))
-        return extract_facts("fused_moe", gpu.file.arch, gpu, f"Triton {version}", cubins, jobs)
+        return extract_facts("fused_moe", gpu.code[0], gpu, f"Triton {version}", cubins, jobs)

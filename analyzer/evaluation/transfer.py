@@ -179,7 +179,7 @@ def _make_entry(row: TransferRow, task: _Task, static: _StaticTimes | str | None
         return entry
     if isinstance(static, _StaticTimes):
         estimate = predict_by_code(launch, static.at_source, static.at_target, task.source, task.target)
-        low_us, high_us = find_code_interval_us(estimate, task.source.key, task.target.key)
+        low_us, high_us = find_code_interval_us(estimate, task.source.measured_key, task.target.measured_key)
         basis, reason = STATIC_BASIS, row.code.problem if row.code else ""
     else:
         estimate = predict_transfer(launch, task.source, task.target)

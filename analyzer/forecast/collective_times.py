@@ -41,7 +41,6 @@ from analyzer.operators.hardware_figures import OperatorHardware, read_operator_
 from analyzer.operators.names import DataType, Operator
 
 _BYTES_PER_US = 1e3  # of one GB/s
-_LATER_MAJOR = 9  # compute capability from which latencies are shorter
 _OCTAVES = (9.0, 33.0)  # of bytes: 512 to 8 GiB; beyond, the time is proportional to bytes
 _STEPS_PER_OCTAVE = 4
 _CACHE_ENTRIES = 1 << 14
@@ -111,12 +110,11 @@ def find_group_link(
     transfer = (figures or load_serving_figures()).transfer
     hardware = read_operator_hardware(gpu)
     has_nvlink = hardware.nvlink_gbps > 0.0
-    is_later = hardware.architecture.startswith("sm_") and hardware.major >= _LATER_MAJOR
-    scale = transfer.later_latency_scale.value if is_later else 1.0
+    scale = transfer.later_latency_scale.value if hardware.switch_adds else 1.0
     return GroupLink(
         hardware=hardware,
         framework=framework,
-        joins_all=has_nvlink and hardware.has_stacked_dram and "pcie" not in f"{gpu.key} {gpu.name}".lower(),
+        joins_all=has_nvlink and hardware.has_stacked_dram and not gpu.file.link.is_bridged,
         joins_pair=has_nvlink and has_bridge,
         small_pair_us=scale * transfer.small_pair_us.value,
         small_group_us=scale * transfer.small_group_us.value,
@@ -218,7 +216,7 @@ def _make_table(operator: Operator, gpus: int, hardware: OperatorHardware, *, is
     us, low_us, high_us = terms.total_us, 0.5 * terms.total_us, 2.0 * terms.total_us
     if weights is not None:
         features = FAMILY.compute_features(batch, hardware, terms)
-        found = apply_correction(weights, hardware.key, hardware, terms.total_us, features)
+        found = apply_correction(weights, hardware, terms.total_us, features)
         us, low_us, high_us = found.time_us, found.low_us, found.high_us
         basis, origin = _find_basis(weights, hardware, operator)
     if not is_linked and basis is Basis.ASSUMED:
@@ -252,6 +250,6 @@ def _hide_nvlink(hardware: OperatorHardware) -> OperatorHardware:
 
 def _find_basis(weights: LearnedWeights, hardware: OperatorHardware, operator: Operator) -> tuple[Basis, str]:
     """Return the origin of NCCL's times: rows of this GPU, or of others."""
-    if weights.find_situation(hardware.key, hardware.architecture) is Situation.KNOWN:
+    if weights.find_situation(hardware.key, hardware.correction_arch) is Situation.KNOWN:
         return Basis.CALIBRATED, f"learned on {operator.value} of this GPU"
     return Basis.ASSUMED, f"learned on {operator.value} of other GPUs"

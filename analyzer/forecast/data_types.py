@@ -1,8 +1,7 @@
 """Data types that models are served in, and which GPUs multiply them."""
 
-import re
-
 from analyzer.hardware.gpu import Gpu
+from analyzer.ir.scheduling import TensorRate
 from analyzer.operators.names import DATA_TYPE_ALIASES, DataType
 from analyzer.text.errors import UsageError
 
@@ -17,15 +16,15 @@ SERVING_TYPES = (
     DataType.NVFP4,
 )
 KV_TYPES = (DataType.BF16, DataType.FP16, DataType.FP8)
-# Compute capability from which tensor cores multiply a type; types not named here are multiplied by all.
-_LEAST_CAPABILITY = {
-    DataType.BF16: 80,
-    DataType.FP8: 89,
-    DataType.FP8_BLOCK: 89,
-    DataType.NVFP4: 100,
-    DataType.INT8: 75,
-    DataType.INT8_WEIGHTS: 75,
-    DataType.INT4_WEIGHTS: 75,
+# Tensor rate that a GPU must have to multiply a type; types not named here are multiplied by all.
+_NEEDED_RATES = {
+    DataType.BF16: TensorRate.BF16,
+    DataType.FP8: TensorRate.FP8,
+    DataType.FP8_BLOCK: TensorRate.FP8,
+    DataType.NVFP4: TensorRate.FP4,
+    DataType.INT8: TensorRate.INT8,
+    DataType.INT8_WEIGHTS: TensorRate.INT8,
+    DataType.INT4_WEIGHTS: TensorRate.INT8,
 }
 _INSTEAD = {
     DataType.BF16: "--dtype fp16",
@@ -33,8 +32,6 @@ _INSTEAD = {
     DataType.FP8_BLOCK: "--dtype int8_wo keeps weights of 8 bits and multiplies in 16",
     DataType.NVFP4: "--dtype int4_wo keeps weights of 4 bits and multiplies in 16",
 }
-_CAPABILITY = re.compile(r"sm_(\d+)")
-_AMD_FP8_ARCHITECTURES = ("gfx942", "gfx950")
 
 
 def parse_data_type(option: str, text: str, known: tuple[DataType, ...]) -> DataType:
@@ -49,14 +46,9 @@ def parse_data_type(option: str, text: str, known: tuple[DataType, ...]) -> Data
 
 def check_multiplies(gpu: Gpu, dtype: DataType) -> None:
     """Raise UsageError for a type that the tensor cores of a GPU do not multiply."""
-    arch = gpu.file.arch
-    match = _CAPABILITY.match(arch)
-    if match is not None:
-        is_known = int(match[1]) >= _LEAST_CAPABILITY.get(dtype, 0)
-    else:
-        is_narrow = dtype in (DataType.FP8, DataType.FP8_BLOCK, DataType.NVFP4)
-        is_known = not is_narrow or (arch in _AMD_FP8_ARCHITECTURES and dtype is not DataType.NVFP4)
-    if not is_known:
+    rate = _NEEDED_RATES.get(dtype)
+    if rate is not None and rate not in gpu.file.tensor:
         raise UsageError(
-            f"{gpu.name} ({arch}) does not multiply {dtype}", hint=_INSTEAD.get(dtype, "--dtype fp16")
+            f"{gpu.name} ({gpu.file.arch}) does not multiply {dtype}",
+            hint=_INSTEAD.get(dtype, "--dtype fp16"),
         )

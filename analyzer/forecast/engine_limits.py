@@ -45,7 +45,7 @@ def choose_limits(deployment: Deployment, given: GivenLimits, kv_capacity_tokens
     """Return the limits that a user gives, the others as the framework has them for a GPU."""
     gpu_gib = find_gpu_bytes(deployment.gpu) / _GIB
     if deployment.framework is Framework.VLLM:
-        is_large = gpu_gib >= _VLLM_LARGE_GIB and not deployment.gpu.key.startswith("a100")
+        is_large = gpu_gib >= _VLLM_LARGE_GIB and not deployment.gpu.file.has_small_vllm_steps
         chunk, running, block = (8_192, 1_024, 16) if is_large else (2_048, 256, 16)
     else:
         chunks = (size for gib, size in _SGLANG_CHUNKS if gpu_gib < gib)
@@ -129,9 +129,7 @@ def _describe_remedies(config: ModelConfig, deployment: Deployment, given: Given
         if size < chunk and _holds(config, deployment, smaller, needed):
             remedies.append(f"it fits with --chunk {size}")
             break
-    sizes = list_tensor_parallel_sizes(
-        config, find_most_gpus(deployment.gpu.key) // deployment.pipeline_parallel
-    )
+    sizes = list_tensor_parallel_sizes(config, find_most_gpus(deployment.gpu) // deployment.pipeline_parallel)
     larger = (size for size in sizes if size > deployment.tensor_parallel)
     fitting = next(
         (size for size in larger if _holds(config, replace(deployment, tensor_parallel=size), given, needed)),

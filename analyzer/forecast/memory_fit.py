@@ -30,7 +30,6 @@ _GIB = 1 << 30
 _REPORTED_SHARE = 0.989
 _ECC_SHARE = 15 / 16
 _INLINE_ECC_KINDS = ("GDDR5", "GDDR6")
-_DESKTOP_NAMES = ("rtx", "titan")
 _WIDE_BYTES = 2.0  # of embedding, output matrix, norms and activations
 _LOGIT_BYTES = 4
 _MAX_MIXTURE_TOKENS = 32768  # that fused experts take at a time; longer inputs go in pieces
@@ -65,8 +64,8 @@ def find_gpu_bytes(gpu: Gpu) -> int:
             f"the memory of {gpu.name} is not known",
             hint="give memory.size_gb in a hardware file, see `warplens gpus new`",
         )
-    is_card = any(gpu.key.startswith(name) for name in _DESKTOP_NAMES)
-    has_ecc_inline = gpu.file.memory.kind.upper().startswith(_INLINE_ECC_KINDS) and not is_card
+    memory = gpu.file.memory
+    has_ecc_inline = memory.kind.upper().startswith(_INLINE_ECC_KINDS) and memory.has_ecc
     share = _REPORTED_SHARE * (_ECC_SHARE if has_ecc_inline else 1.0)
     return int(size.value * _GIB * share)
 
@@ -253,7 +252,7 @@ def _find_smallest_layout(
     config: ModelConfig, deployment: Deployment, requests: Sequence[Request]
 ) -> str | None:
     """Return options of the fewest GPUs of this kind that hold a run, None if none do."""
-    most = find_most_gpus(deployment.gpu.key)
+    most = find_most_gpus(deployment.gpu)
     layouts = [
         (tensor * stages, stages, tensor)
         for tensor in list_tensor_parallel_sizes(config, most)

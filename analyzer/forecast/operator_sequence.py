@@ -34,12 +34,12 @@ from analyzer.forecast.operator_calls import (
 )
 from analyzer.forecast.parallel_layout import check_layout
 from analyzer.forecast.request_trace import Request
+from analyzer.ir.scheduling import SchedClass
 from analyzer.operators.names import DataType
 
 _HIDDEN_BYTES = 2  # activations between the operators are bf16 or fp16, whatever the products take
 _LOGIT_BYTES = 4  # sampling works in single precision
 _NARROW_TYPES = (DataType.FP8, DataType.FP8_BLOCK, DataType.INT8, DataType.NVFP4)
-_FA3_ARCHITECTURES = ("sm_90", "sm_90a")
 _MAX_KEPT_PARTS = 4096
 
 
@@ -155,8 +155,8 @@ def _make_attention(
 
 
 def _find_implementation(deployment: Deployment, *, is_ragged: bool) -> str:
-    """Return what both frameworks run: FlashAttention-3 on Hopper, FlashAttention-2 elsewhere."""
-    kind = "fa3" if deployment.gpu.file.arch in _FA3_ARCHITECTURES else "fa2"
+    """Return what both frameworks run: FlashAttention-3 with warpgroup MMA, FlashAttention-2 elsewhere."""
+    kind = "fa3" if deployment.gpu.has_unit(SchedClass.MMA_WARPGROUP) else "fa2"
     return f"{kind}_{'ragged' if is_ragged else 'paged'}"
 
 

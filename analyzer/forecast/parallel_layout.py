@@ -7,16 +7,16 @@ them than GPUs (SGLang and vLLM both do that). Experts are divided by columns, b
 
 from analyzer.forecast.deployment import Deployment
 from analyzer.forecast.model_config import ModelConfig
+from analyzer.hardware.gpu import Gpu
 from analyzer.text.errors import UsageError
 
 _GPUS_PER_NODE = 8
-_GPUS_PER_RACK = 72  # of one NVLink domain of GB200 NVL72 and GB300 NVL72
-_RACK_GPUS = ("gb200", "gb300")
 
 
-def find_most_gpus(gpu_key: str) -> int:
+def find_most_gpus(gpu: Gpu) -> int:
     """Return how many GPUs of a kind one replica may span: a server's, or those of one NVLink rack."""
-    return _GPUS_PER_RACK if gpu_key in _RACK_GPUS else _GPUS_PER_NODE
+    domain = gpu.file.link.domain_gpus
+    return int(domain.value) if domain else _GPUS_PER_NODE
 
 
 def list_tensor_parallel_sizes(config: ModelConfig, most: int) -> list[int]:
@@ -26,7 +26,7 @@ def list_tensor_parallel_sizes(config: ModelConfig, most: int) -> list[int]:
 
 def check_layout(config: ModelConfig, deployment: Deployment) -> None:
     """Raise UsageError, which says what would work, for a division that cannot be made."""
-    most = find_most_gpus(deployment.gpu.key)
+    most = find_most_gpus(deployment.gpu)
     tensor, stages = deployment.tensor_parallel, deployment.pipeline_parallel
     for option, value in (("--tp", tensor), ("--pp", stages), ("--ep", deployment.expert_parallel)):
         if value < 1:

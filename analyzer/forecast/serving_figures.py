@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 import tomli
 
-from analyzer.hardware.schema import HardwareParameter
+from analyzer.hardware.schema import HardwareParameter, ServingLatencies
 from analyzer.resources import find_data_folder
 
 _FIGURES_FILE = "serving.toml"
@@ -18,17 +18,10 @@ class TensorFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     ceiling: HardwareParameter  # share of the peak, where power does not limit
     power_exponent: HardwareParameter
+    other_factor: HardwareParameter  # of chips without `operators.product_factor`
     softness: HardwareParameter
     narrow_gain: HardwareParameter  # rate of 8-bit products over that of 16 bits, both limited by power
     unlimited_narrow_gain: HardwareParameter  # likewise, where power does not limit
-
-
-class ProcessFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Chips made alike: the rate that a watt buys."""
-
-    name: str
-    chips: tuple[str, ...]  # empty: all others
-    power_factor: HardwareParameter
 
 
 class MeasuredRate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,7 +35,7 @@ class MemoryFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Shares of the datasheet's bandwidth by what is streamed."""
 
     kinds: tuple[str, ...]
-    prefixes: tuple[str, ...] = ()  # of names of GPUs; empty: all
+    has_ecc: bool = True  # of the product, see `DeviceMemory.has_ecc`
     weight_share: HardwareParameter  # weights of products of up to 16 rows
     row_step: HardwareParameter  # factor on their time above 16 rows
     cache_share: HardwareParameter  # keys and values in decoding
@@ -76,24 +69,12 @@ class MoeFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     floor_us: HardwareParameter
 
 
-class ArchitectureFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What differs by architecture."""
-
-    archs: tuple[str, ...]  # empty: all others
-    sharpness: HardwareParameter  # how well a product hides the shorter of tensor and byte time
-    product_us: HardwareParameter  # of a product, beyond its bytes or operations
-    small_kernel_us: HardwareParameter  # floor of a small kernel in a CUDA graph
-    exponentials: HardwareParameter  # of attention, per SM and cycle at the boost clock
-    attention_us: HardwareParameter  # floor of a layer's attention
-    tile_us: HardwareParameter  # least time of an SM for one request and KV head in decoding
-
-
 class TransferFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Transfers between GPUs of one node beside NCCL's, see `collective_times`."""
 
-    small_pair_us: HardwareParameter  # latency of the frameworks' own all-reduce: two GPUs, up to sm_89
+    small_pair_us: HardwareParameter  # latency of the frameworks' own all-reduce: two GPUs, before NVLink 4
     small_group_us: HardwareParameter  # of more GPUs
-    later_latency_scale: HardwareParameter  # factor on both from sm_90 on
+    later_latency_scale: HardwareParameter  # factor on both from NVLink 4 on
     small_share: HardwareParameter  # its share of NVLink's rate of one direction
     small_spread: HardwareParameter  # half width of its interval, as a part of the time
     pcie_spread: HardwareParameter  # of NCCL over PCIe, where no row of this GPU taught
@@ -131,13 +112,12 @@ class ServingFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     schema: Literal["warplens/serving/1"]
     sources: Mapping[str, str]
     tensor: TensorFigures
-    process: tuple[ProcessFigures, ...]
     measured: tuple[MeasuredRate, ...]
     memory: tuple[MemoryFigures, ...]
     product: ProductFigures
     attention: AttentionFigures
     moe: MoeFigures
-    architecture: tuple[ArchitectureFigures, ...]
+    architecture: ServingLatencies  # of GPUs whose architecture has none
     transfer: TransferFigures
     host: HostFigures
     spread: SpreadFigures

@@ -13,7 +13,6 @@ from msgspec import Struct
 from analyzer.forecast.collective_times import GroupLink, find_group_link
 from analyzer.forecast.deployment import Deployment, Framework
 from analyzer.forecast.serving_figures import (
-    ArchitectureFigures,
     HostFigures,
     MemoryFigures,
     ServingFigures,
@@ -26,7 +25,7 @@ from analyzer.forecast.tensor_rates import (
     find_sustained_tflops,
 )
 from analyzer.hardware.gpu import Gpu
-from analyzer.hardware.schema import HardwareParameter
+from analyzer.hardware.schema import HardwareParameter, ServingLatencies
 from analyzer.ir.scheduling import Basis
 from analyzer.operators.names import DataType
 
@@ -135,9 +134,7 @@ def compute_rates(
     table = figures or load_serving_figures()
     tensor = find_sustained_tflops(gpu, gemm_tflops=gemm_tflops, uses_measured=uses_measured, figures=table)
     memory = _find_memory(gpu, table)
-    architecture = next(
-        entry for entry in table.architecture if not entry.archs or gpu.file.arch in entry.archs
-    )
+    architecture = (gpu.arch and gpu.arch.serving) or table.architecture
     small = architecture.small_kernel_us
     bandwidth = gpu.file.memory.bandwidth_gbps
     attention, product, moe, host = table.attention, table.product, table.moe, _find_host(framework, table)
@@ -210,7 +207,7 @@ def _find_spreads(
     framework: Framework,
     tensor: Basis,
     memory: MemoryFigures,
-    architecture: ArchitectureFigures,
+    architecture: ServingLatencies,
     has_nvlink: bool,
     table: ServingFigures,
 ) -> Spreads:
@@ -259,9 +256,9 @@ def select_tflops(rates: ServingRates, dtype: DataType) -> float:
 
 def _find_memory(gpu: Gpu, figures: ServingFigures) -> MemoryFigures:
     """Return the shares for a kind of memory; one that is not listed has those of its family."""
-    kind = gpu.file.memory.kind
+    kind, has_ecc = gpu.file.memory.kind, gpu.file.memory.has_ecc
     for entry in figures.memory:
-        if kind in entry.kinds and (not entry.prefixes or gpu.key.startswith(entry.prefixes)):
+        if kind in entry.kinds and (entry.has_ecc or not has_ecc):
             return entry
     family = kind[:3].upper()
     return next(

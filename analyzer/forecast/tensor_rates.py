@@ -19,7 +19,6 @@ from analyzer.ir.scheduling import Basis, TensorRate
 from analyzer.text.errors import HardwareError
 
 _MHZ_TFLOPS = 2e-6  # TF of one multiply-add per cycle at one MHz
-_SHARE_WITHOUT_POWER = 0.75  # of the peak, for a GPU whose file has no TDP
 _UNLIMITED = 0.9  # of the ceiling: a GPU at this rate has power to spare
 _SINGLE_PRECISION_PART = 8.0  # of the 16-bit rate, where the file has no FP32 peak
 
@@ -35,7 +34,7 @@ def find_sustained_tflops(
     table = figures or load_serving_figures()
     if gemm_tflops is not None:
         return HardwareParameter(value=gemm_tflops, basis=Basis.MEASURED, source="given by the user")
-    known = next((entry for entry in table.measured if entry.gpu == gpu.key), None)
+    known = next((entry for entry in table.measured if entry.gpu == gpu.measured_key), None)
     if uses_measured and known is not None:
         source = table.sources.get(known.tflops.source, known.tflops.source)
         return msgspec.structs.replace(known.tflops, source=source)
@@ -58,11 +57,11 @@ def compute_power_limited_tflops(gpu: Gpu, figures: ServingFigures) -> float | N
     """Return the rate that the power allows, in TF, however many tensor cores there are; None without TDP."""
     if gpu.file.power is None or gpu.file.power.tdp_w.value <= 0:
         return None
-    process = next(entry for entry in figures.process if not entry.chips or gpu.file.chip in entry.chips)
+    factor = gpu.operators.product_factor or figures.tensor.other_factor
     full = find_peak_tflops(gpu) * _find_halving(gpu)
     exponent = figures.tensor.power_exponent.value
     power_w = gpu.file.power.tdp_w.value
-    return float(process.power_factor.value * power_w**exponent * full ** (1.0 - exponent))
+    return float(factor.value * power_w**exponent * full ** (1.0 - exponent))
 
 
 def _compute_soft_minimum(first: float, second: float, softness: float) -> float:

@@ -122,7 +122,7 @@ def _read_virtual(display_path: str, text: bytes, archs: Sequence[str]) -> Modul
 
 def list_wanted_archs(options: PtxOptions) -> tuple[str, ...]:
     """Return the architectures that PTX is assembled for; none: its own. Raises HardwareError."""
-    return (options.arch,) if options.arch else tuple(gpu.file.arch for gpu in find_gpus(options.gpus))
+    return (options.arch,) if options.arch else tuple(gpu.code[0] for gpu in find_gpus(options.gpus))
 
 
 def _check_has_code(display_path: str, cubin_path: str) -> None:

@@ -1,9 +1,10 @@
 """A GPU: the parameters of a product and of its architecture, and the values derived from both."""
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.hardware.resource_scaling import ScaledFigure
-from analyzer.hardware.schema import Arch, GpuFile, HardwareParameter, SchedClassTiming
+from analyzer.hardware.schema import Arch, GpuFile, HardwareParameter, OperatorTraits, SchedClassTiming
 from analyzer.ir.opcode import MmaShape
 from analyzer.ir.scheduling import Basis, SchedClass, TensorRate
 
@@ -15,6 +16,38 @@ class Gpu(Struct, frozen=True):
     file: GpuFile  # the product's parameters
     arch: Arch | None  # None for a GPU that only operator models support
     scaled_figures: tuple[ScaledFigure, ...] = ()  # parameters that followed an edited one
+    twin: str | None = None  # key of the GPU whose figures it has, all of them
+
+    @property
+    def measured_key(self) -> str:
+        """Key by which measurements know the machine."""
+        return self.twin or self.key
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """Architectures whose machine code runs, the native one first."""
+        return self.arch.code if self.arch else (self.file.arch,)
+
+    @property
+    def compute_capability(self) -> int:
+        """Number by which compilers know the native code: 90 for sm_90."""
+        return int(self.code[0].removeprefix("sm_"))
+
+    @property
+    def correction_arch(self) -> str:
+        """Architecture whose GPUs' learned corrections hold."""
+        return (self.arch and self.arch.corrections) or self.code[0]
+
+    @property
+    def operators(self) -> OperatorTraits:
+        """What models of operators read of the architecture; what the GPU's own file gives goes first."""
+        below, own = self.arch.operators if self.arch else OperatorTraits(), self.file.operators
+        given = {} if own is None else {name: getattr(own, name) for name in own.__struct_fields__}
+        return replace(below, **{name: value for name, value in given.items() if value is not None})
+
+    def has_unit(self, *classes: SchedClass) -> bool:
+        """Return whether the SMs are known to have a unit for one of these scheduling classes."""
+        return self.arch is not None and not set(classes) <= set(self.arch.unsupported)
 
     @property
     def name(self) -> str:

@@ -1,12 +1,14 @@
 """Find, merge and validate hardware files.
 
 Search order: a path, the user's folder (`WARPLENS_HWDB`, else `~/.config/warplens/gpu`), the shipped files.
+Architectures of the user's own are in `WARPLENS_HWDB/arch`, else in `~/.config/warplens/arch`.
 A file that names a parent (`inherits = "gb202"`) has the parent's tables; its own values override these.
 """
 
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,7 +30,7 @@ _VENDOR_PREFIX = re.compile(r"^(nvidia|geforce|amd|instinct|tesla|quadro)-")
 _ERROR_KEY_PATH = re.compile(r"`\$\.?([^`]*)`")
 _MAX_INHERITANCE_DEPTH = 8
 _MAX_FILE_BYTES = 1 << 20
-_CHIP_FOLDER = "chip"
+_CHIP_FOLDER, _ARCH_FOLDER = "chip", "arch"
 # Figures outside are typing errors, and products of such would overflow floats.
 _LEAST_FIGURE, _MOST_FIGURE = 1e-12, 1e18
 _SM_COUNT_KEY, _MOST_SMS = "sm.count", 100_000.0
@@ -44,6 +46,13 @@ def find_user_folder() -> Path | None:
         return Path(override)
     base = find_home_folder("XDG_CONFIG_HOME", ".config")
     return None if base is None else base / "warplens" / "gpu"
+
+
+def find_user_arch_folder() -> Path | None:
+    """Return the folder of the user's own architectures, None for a user without a home."""
+    folder = find_user_folder()
+    base = folder if folder is None or os.environ.get("WARPLENS_HWDB") else folder.parent
+    return base and base / _ARCH_FOLDER
 
 
 def find_gpu_paths() -> dict[str, Path]:
@@ -94,22 +103,33 @@ def strip_arch_suffix(arch: str) -> str:
     return re.sub(r"^(sm_\d+)[af]$", r"\1", arch)
 
 
-@cache
 def list_known_archs() -> tuple[str, ...]:
     """Return the names of the architectures that have a file, sorted by number."""
-    return tuple(
-        sorted((p.stem for p in (find_data_folder("hwdb") / "arch").glob("*.toml")), key=_make_arch_sort_key)
-    )
+    return tuple(sorted(_find_arch_paths(find_user_arch_folder()), key=_make_arch_sort_key))
 
 
 @cache
+def _find_arch_paths(own: Path | None) -> dict[str, Path]:
+    """Return all architecture files by name; one in the user's folder overrides a shipped one."""
+    folders = (find_data_folder("hwdb") / _ARCH_FOLDER, own)
+    return {path.stem: path for folder in folders if folder for path in list_files(folder, ".toml")}
+
+
 def load_arch(name: str) -> Arch:
-    """Return an architecture by name, merged with its parents; raises HardwareError if it has no file."""
-    path = find_data_folder("hwdb") / "arch" / f"{strip_arch_suffix(name)}.toml"
-    if not path.is_file():
+    """Return an architecture by name, merged with its parents.
+
+    Raises HardwareError if it has no file, or with the location in an invalid one.
+    """
+    path = _find_arch_paths(find_user_arch_folder()).get(strip_arch_suffix(name))
+    if path is None:
         raise HardwareError(
             f"no figures for architecture {name}", hint=f"known: {', '.join(list_known_archs())}"
         )
+    return _read_arch(path)
+
+
+@cache
+def _read_arch(path: Path) -> Arch:
     return _convert_table(_read_merged_toml(path), Arch, path)
 
 
@@ -124,11 +144,41 @@ def _read_gpu(key: str, path: Path) -> Gpu:
     _check_figures(file, path)
     arch = load_arch(file.arch) if file.support == "kernels" else None
     gpu = with_derived_figures(Gpu(key=key, file=file, arch=arch))
-    parent = None if _is_shipped(path) else _find_parent_gpu(path)
-    if parent is None:
+    if _is_shipped(path):
         return gpu
-    own, figures = set(_list_figure_keys(_read_toml(path))), collect_parameters(gpu)
-    return with_inherited_figures(parent, gpu, {key: figures[key] for key in sorted(own) if key in figures})
+    parent = _find_parent_gpu(path)
+    if parent is not None:
+        own, figures = set(_list_figure_keys(_read_toml(path))), collect_parameters(gpu)
+        gpu = with_inherited_figures(
+            parent, gpu, {key: figures[key] for key in sorted(own) if key in figures}
+        )
+    return msgspec.structs.replace(gpu, twin=_find_twin(gpu, parent))
+
+
+def _find_twin(gpu: Gpu, parent: Gpu | None) -> str | None:
+    """Return the key of the parent, or of a shipped product of the same chip, with the same figures."""
+    machine = _describe_machine(gpu)
+    others = (parent,) if parent else map(load_gpu, _list_shipped_children(gpu.file.inherits))
+    return next((other.measured_key for other in others if _describe_machine(other) == machine), None)
+
+
+def _list_shipped_children(parent: str | None) -> list[str]:
+    line = f'inherits = "{parent}"'
+    shipped = (path for path in find_gpu_paths().values() if _is_shipped(path))
+    return [path.stem for path in shipped if line in _read_text(path).splitlines()]
+
+
+def _describe_machine(gpu: Gpu) -> Any:
+    """Return all of a GPU and its architecture but how they are called and where figures come from."""
+
+    def strip(value: Any) -> Any:
+        if isinstance(value, dict) and "value" in value:
+            return value["value"]
+        if isinstance(value, dict):
+            return {key: strip(inner) for key, inner in value.items() if key not in _NAMING_KEYS}
+        return value
+
+    return [strip(msgspec.to_builtins(part)) for part in (gpu.file, gpu.arch)]
 
 
 def _is_shipped(path: Path) -> bool:
@@ -189,15 +239,25 @@ def _find_gpu_key(name: str, paths: dict[str, Path]) -> str:
 def _read_aliases() -> dict[str, str]:
     """Return keys by normalized alias; found by a regex, because to parse and validate all files is slow."""
     found: dict[str, str] = {}
-    for key, path in find_gpu_paths().items():
-        try:
-            text = read_file(path, _MAX_FILE_BYTES).decode("utf-8", "replace")
-        except OSError:  # of the user's own files; an error once this one is asked for
-            continue
+    for key, text in _read_gpu_texts():
         match = re.search(r"^aliases = \[(.*?)\]", text, re.M | re.S)
         for alias in re.findall(r'"([^"]+)"', match[1]) if match else ():
             found[normalize_gpu_name(alias)] = key
     return found
+
+
+@cache
+def find_keys_by(field: str) -> dict[str, str]:
+    """Return keys of GPUs by the text of a field that their files give, such as `device_name`."""
+    expression = re.compile(rf'^{field} = "([^"]+)"', re.M)
+    matches = ((key, expression.search(text)) for key, text in _read_gpu_texts())
+    return {match[1]: key for key, match in reversed([*matches]) if match}  # of equal ones the shipped
+
+
+def _read_gpu_texts() -> Iterator[tuple[str, str]]:
+    for key, path in find_gpu_paths().items():
+        with suppress(OSError):  # of the user's own files; an error once this one is asked for
+            yield key, read_file(path, _MAX_FILE_BYTES).decode("utf-8", "replace")
 
 
 def _read_merged_toml(path: Path, depth: int = 0) -> TomlTable:
@@ -226,9 +286,13 @@ def _find_parent(path: Path, name: str) -> Path | None:
     folders = (path.parent, *shipped)
     names = (name, name if _is_shipped(path) else _read_aliases().get(normalize_gpu_name(name), name))
     paths = (folder / f"{one}.toml" for one in names for folder in folders)
-    return next((candidate for candidate in paths if candidate.is_file()), None)
+    return next((candidate for candidate in paths if candidate.is_file() and candidate != path), None)
 
 
+_NAMING_KEYS = frozenset(
+    {"name", "arch", "chip", "vendor", "year", "aliases", "device_name", "inherits", "note"}
+    | {"family", "typical_gpu", "sources", "source", "basis"}
+)
 _NOT_INHERITED_KEYS = frozenset({"aliases", "inherits", "note", "typical_gpu"})
 
 

@@ -443,7 +443,24 @@ RESOURCES: tuple[Resource, ...] = (
             *(f"energy.tensor_pj.{one.value}" for one in _T), direction=_LESS,
         ),
     ),
-    _make_resource("links", "links to other GPUs and the host", _rates("link.nvlink_gbps")),
+    _make_resource(
+        "links", "links to other GPUs and the host", _rates("link.nvlink_gbps"), _sizes("link.domain_gpus")
+    ),
+    _make_resource(
+        "operators", "what models of operators and of serving read beside all this; each moves by itself",
+        _rates(
+            "operators.product_factor", "operators.attention_mma_share", "operators.exponentials_per_cycle",
+            "operators.l2_slice_bytes_per_cycle_per_mib", "serving.exponentials", part="", moves_part=False,
+        ),
+        _latencies(
+            "serving.product_us", "serving.small_kernel_us", "serving.attention_us", "serving.tile_us"
+        ),
+        _sizes("operators.l1_bytes_per_sm"),
+        _ratios(
+            "operators.process_nm", "operators.attention_process_nm", "operators.l2_store_factor",
+            "operators.nvlink_generation", "serving.sharpness",
+        ),
+    ),
 )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ says otherwise, cycles are SM clock cycles and an optional parameter is None if 
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -306,12 +306,58 @@ class WorkEnergy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     tensor_clock_share: HardwareParameter | None = None
 
 
+Fp32Tile = Literal["128x128", "128x64", "64x64", "32x128", "128x32", "64x32", "32x32"]
+
+
+class OperatorTraits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What models of operators read of an architecture, and of the chip of a GPU that has none."""
+
+    # rate of large products that power allows: TF over the root of watts times peak TF;
+    # None: `other_factor` of `hwdb/serving.toml`
+    product_factor: HardwareParameter | None = None
+    process_nm: HardwareParameter | None = None  # as vendors name it; energy per operation goes with it
+    attention_process_nm: HardwareParameter | None = None  # in the reference of attention; None: `process_nm`
+    # part of the tensor rate that warp-wide MMA reaches there; None: `Arch.warp_mma_share`
+    attention_mma_share: HardwareParameter | None = None
+    exponentials_per_cycle: HardwareParameter | None = None  # of an SM; None: 16
+    l1_bytes_per_sm: HardwareParameter | None = None  # None: all that shared memory leaves at its smallest
+    # what the L2's slices hand out, by its size in MiB; None: no less than the SMs ask for
+    l2_slice_bytes_per_cycle_per_mib: HardwareParameter | None = None
+    l2_store_factor: HardwareParameter | None = None  # where a product has no `l2.store_factor`; None: 1
+    # "halves": near and far latencies differ twofold, and what SMs of both halves read is kept twice
+    l2_layout: Literal["whole", "halves"] | None = None
+    shares_requests: bool | None = None  # the two SMs of a TPC ask the L2 once for what both read
+    nvlink_generation: HardwareParameter | None = None  # None: no NVLink
+    # tiles of cuBLAS's FP32 products, columns x rows; None: of linear ones all, of batched ones 128x128
+    fp32_linear_tiles: tuple[Fp32Tile, ...] | None = None
+    fp32_batched_tiles: tuple[Fp32Tile, ...] | None = None
+    # whether TensorRT-LLM's decode cuts a request's keys among CTAs: of MLA, and of FP8 keys that several
+    # heads share; None: it does
+    splits_latent_decode: bool | None = None
+    splits_fp8_decode: bool | None = None
+
+
+class ServingLatencies(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What kernels of served models take beyond their bytes and operations, see `hwdb/serving.toml`."""
+
+    sharpness: HardwareParameter  # how well a product hides the shorter of tensor and byte time
+    product_us: HardwareParameter  # of a product, beyond its bytes or operations
+    small_kernel_us: HardwareParameter  # floor of a small kernel in a CUDA graph
+    exponentials: HardwareParameter  # of attention, per SM and cycle at the boost clock
+    attention_us: HardwareParameter  # floor of a layer's attention
+    tile_us: HardwareParameter  # least time of an SM for one request and KV head in decoding
+
+
 class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An architecture: hwdb/arch/NAME.toml, merged with its parents."""
+    """An architecture: hwdb/arch/NAME.toml, or one in the user's folder, merged with its parents."""
 
     schema: Literal["warplens/arch/1"]
     name: str  # sm_NN
     family: str
+    # Architectures whose machine code runs, the best first; that of the first one is native: tables that are
+    # kept by architecture (weights, compiled facts) know it by that name.
+    code: Annotated[tuple[Annotated[str, msgspec.Meta(pattern=r"^sm_\d+$")], ...], msgspec.Meta(min_length=1)]
+    corrections: str | None = None  # architecture whose GPUs' learned corrections hold; None: the native one
     typical_gpu: str | None = None  # GPU used if the user names none
     inherits: str | None = None  # name of the parent
     sources: Mapping[str, str] = {}  # source by id
@@ -330,6 +376,8 @@ class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     warpgroup_contention: WarpgroupContention | None = None  # None: none known
     energy: WorkEnergy | None = None  # None: not known, and no clock follows from a power limit
     tensor_core_product: tuple[Tcgen05MmaTiming, ...] = ()  # empty: no tcgen05, or not measured
+    operators: OperatorTraits = OperatorTraits()
+    serving: ServingLatencies | None = None  # None: those of `hwdb/serving.toml`
     sched: Mapping[SchedClass, SchedClassTiming]
 
 
@@ -364,6 +412,7 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Device memory of a product."""
 
     kind: str  # e.g. HBM3e
+    has_ecc: bool = True  # as delivered
     bandwidth_gbps: HardwareParameter  # datasheet, GB/s
     size_gb: HardwareParameter | None = None
     bus_bits: HardwareParameter | None = None
@@ -448,6 +497,8 @@ class Interconnect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Links of a product to other GPUs and to the host."""
 
     nvlink_gbps: HardwareParameter | None = None  # GB/s, sum of both directions
+    is_bridged: bool = False  # NVLink joins pairs of cards, by a bridge that may be there
+    domain_gpus: HardwareParameter | None = None  # GPUs that NVLink joins; None: those of a server, 8
     pcie: str = ""  # host link, e.g. "5.0 x16"
 
 
@@ -493,6 +544,9 @@ class GpuFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     year: int | None = None  # of release
     inherits: str | None = None  # name of the parent, a chip or a product
     aliases: tuple[str, ...] = ()  # other names by which users find it
+    device_name: str = ""  # as the CUDA or HIP runtime calls it, torch.cuda.get_device_name()
+    pooled_word: str = ""  # vLLM tunes devices with this word in their names under this one's name
+    has_small_vllm_steps: bool = False  # vLLM's steps are those of GPUs with less memory, whatever it has
     note: str = ""
     sources: Mapping[str, str] = {}  # source by id
     sm: Sm
@@ -505,3 +559,4 @@ class GpuFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     power: Power | None = None
     link: Interconnect = Interconnect()
     launch: LaunchCosts
+    operators: OperatorTraits | None = None  # in place of the architecture's

@@ -327,7 +327,7 @@ def _list_groups(rows: TeachingRows, options: LearningOptions) -> list[tuple[str
         return [(gpu, (gpu,)) for gpu in rows.gpus]
     groups: dict[str, list[str]] = {}
     for gpu in rows.gpus:
-        groups.setdefault(find_architecture_family(load_gpu(gpu).file.arch), []).append(gpu)
+        groups.setdefault(find_architecture_family(load_gpu(gpu).correction_arch), []).append(gpu)
     siblings = [(gpu, (gpu,)) for gpus in groups.values() if len(gpus) > 1 for gpu in gpus]
     return [(arch, tuple(gpus)) for arch, gpus in sorted(groups.items())] + siblings
 
@@ -387,13 +387,14 @@ def _leave_out_gpus(
     asked = stack_rows(family, [batch for batch in measured if batch.gpu in gpus], parameters)
     asked = asked.select(asked.judges)
     corrections = fit_transfer(taught, options)
-    architecture = load_gpu(gpus[0]).file.arch
-    is_sibling = any(are_siblings(load_gpu(gpu).file.arch, architecture) for gpu in taught.gpus)
+    architecture = load_gpu(gpus[0]).correction_arch
+    archs = [load_gpu(gpu).correction_arch for gpu in taught.gpus]
+    is_sibling = any(are_siblings(arch, architecture) for arch in archs)
     siblings = None
     is_near = False
     if is_sibling:
         known = fit_known(taught, options)
-        same = [i for i, gpu in enumerate(taught.gpus) if are_siblings(load_gpu(gpu).file.arch, architecture)]
+        same = [i for i, arch in enumerate(archs) if are_siblings(arch, architecture)]
         figures = np.array([taught.hardware[np.flatnonzero(taught.gpu == i)[0]] for i in same])
         nearest = figures[np.abs(figures - asked.hardware[0]).sum(axis=1).argmin()]
         is_near = is_nearly_the_same(nearest, asked.hardware[0])
@@ -562,7 +563,7 @@ def _list_taught(rows: TeachingRows) -> tuple[TaughtGpu, ...]:
     return tuple(
         TaughtGpu(
             gpu,
-            load_gpu(gpu).file.arch,
+            load_gpu(gpu).code[0],
             int((rows.gpu == i).sum()),
             tuple(rows.hardware[np.flatnonzero(rows.gpu == i)[0]].tolist()),
         )

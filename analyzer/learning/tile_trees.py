@@ -37,7 +37,7 @@ def learn_tile_tree(profile: ProfiledTiles, seed: int = 0) -> TileTree:
     tree = model.tree_
     most_frequent: NDArray[np.int64] = model.classes_[tree.value[:, 0, :].argmax(axis=1)]
     return TileTree(
-        architecture=gpu.file.arch,
+        architecture=gpu.code[0],
         operator=profile.batch.operator,
         gpu=profile.gpu,
         n_rows=len(features),

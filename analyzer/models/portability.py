@@ -26,32 +26,23 @@ _IRREPLACEABLE_UNITS = frozenset(
 
 
 def is_native(kernel: Kernel, gpu: Gpu) -> bool:
-    """Return whether the GPU runs this code as it is: same architecture."""
-    return strip_arch_suffix(kernel.arch) == gpu.file.arch
+    """Return whether a compiler writes just this code for the GPU."""
+    return strip_arch_suffix(kernel.arch) in (gpu.file.arch, gpu.code[0])
 
 
 def find_best_kernel_indices(kernels: Sequence[Kernel], gpu: Gpu) -> list[int]:
     """Return the indices of the kernels that the driver would choose for a GPU.
 
-    Those of its own architecture, else of the latest earlier one of its major version; all if there are none.
+    Those of the first architecture of `Arch.code` that there is; all if none of them runs.
     """
     return find_best_arch_indices([kernel.arch for kernel in kernels], gpu)
 
 
 def find_best_arch_indices(archs: Sequence[str], gpu: Gpu) -> list[int]:
     """Return the same of kernels given by their architectures."""
-    gpu_capability = _parse_compute_capability(gpu.file.arch)
-    found = [_parse_compute_capability(strip_arch_suffix(arch)) for arch in archs]
-    compatible = [one for one in found if one[0] == gpu_capability[0] and one[1] <= gpu_capability[1]]
-    if not compatible:
-        return list(range(len(archs)))
-    return [place for place, one in enumerate(found) if one == max(compatible)]
-
-
-def _parse_compute_capability(arch: str) -> tuple[int, int]:
-    """Return the major and minor version of `sm_86`, (0, 0) for other names."""
-    digits = arch.removeprefix("sm_")
-    return (int(digits[:-1]), int(digits[-1])) if digits.isdecimal() and len(digits) > 1 else (0, 0)
+    plain = [strip_arch_suffix(arch) for arch in archs]
+    best = next((arch for arch in (gpu.file.arch, *gpu.code) if arch in plain), None)
+    return [place for place, arch in enumerate(plain) if best in (None, arch)]
 
 
 def find_unsupported_opcodes(kernel: Kernel, gpu: Gpu) -> tuple[str, ...]:

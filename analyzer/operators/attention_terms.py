@@ -25,28 +25,10 @@ from analyzer.operators.family import FittedParameter, Parameters, ReferenceTerm
 from analyzer.operators.hardware_figures import OperatorHardware
 from analyzer.operators.names import DataType
 
-EXPONENTIALS_PER_CYCLE = 16.0  # of an SM's special-function units
 LATE_WAVES = 0.25  # of a wave beyond the first, from which the last tasks start late
 _POWER_SHARPNESS = 4.0
 _USUAL_FLOPS_PER_PAIR = 512.0  # of a head dimension of 128
-# Feature size in nm: energy per operation falls about as it does.
-_PROCESS_NM = {
-    "sm_70": 12.0,
-    "sm_75": 12.0,
-    "sm_80": 7.0,
-    "sm_86": 8.0,
-    "sm_89": 5.0,
-    "sm_90": 5.0,
-    "sm_120": 5.0,
-}
-_OTHER_PROCESS_NM = 4.5
-# Share of the peak that warp-wide instructions reach where wider ones exist (hwdb/arch, warp_mma_share).
-_WARP_MMA_SHARE = {"sm_90": 0.625, "sm_100": 0.25, "sm_103": 0.25}
-# An L2 in two halves keeps lines that SMs of both sides read twice.
-_HALVED_L2 = frozenset({"sm_80", "sm_90", "sm_100", "sm_103"})
 WHOLE_CACHE_SHARE = 0.98  # of an undivided L2 that holds a working set (SGLang's decodes on L40S up to 96 MB)
-_TENSOR_MEMORY = frozenset({"sm_100", "sm_103"})  # have tcgen05
-_FASTER_EXPONENTIALS = {"sm_103": 2.0}  # B300 doubles the special-function units' exponentials
 
 
 class MatrixInstruction(StrEnum):
@@ -113,8 +95,8 @@ def compute_reference(
     us_per_cycle = 1.0 / hardware.boost_mhz
     busy, chain = _compute_math_us(work, hardware, parameters)
     unique = _sum_unique_bytes(work)
-    is_halved = hardware.architecture in _HALVED_L2
-    kept = hardware.l2_bytes * (parameters["cache_share"] if is_halved else WHOLE_CACHE_SHARE)
+    cache_share = parameters["cache_share"] if hardware.l2_partitions > 1.0 else WHOLE_CACHE_SHARE
+    kept = hardware.l2_bytes * cache_share
     missed = 1.0 / (1.0 + (kept / unique) ** parameters["cache_sharpness"])
     dram = unique * missed / (hardware.dram_gbps * 1e3 * parameters["dram_share"])
     queries = requests.sum_rows(requests.q) * work.heads * work.query_bytes
@@ -153,11 +135,10 @@ def find_tensor_rates(
     Power limits the first; the second is what a few SMs would reach if all ran as they do.
     """
     is_warp = instruction is MatrixInstruction.WARP
-    share = _WARP_MMA_SHARE.get(hardware.architecture, 1.0) if is_warp else 1.0
+    share = hardware.attention_mma_share if is_warp else 1.0
     peak = hardware.find_peak_tflops(dtype) * 1e6 * share * parameters["tensor_share"]
-    process_nm = _PROCESS_NM.get(hardware.architecture, _OTHER_PROCESS_NM)
     narrow = 2.0 if dtype.activation_bytes < 2.0 else 1.0
-    limit = parameters["tflops_nm_per_watt"] * hardware.tdp_w / process_nm * narrow * 1e6
+    limit = parameters["tflops_nm_per_watt"] * hardware.tdp_w / hardware.attention_process_nm * narrow * 1e6
     limited = (peak**-_POWER_SHARPNESS + limit**-_POWER_SHARPNESS) ** (-1.0 / _POWER_SHARPNESS)
     return float(limited), float(peak)
 
@@ -169,8 +150,7 @@ def _compute_math_us(
     plan = work.plan
     rates = find_tensor_rates(hardware, work.dtype, work.instruction, parameters)
     pairs = plan.tile_q * KV_TILE
-    faster = _FASTER_EXPONENTIALS.get(hardware.architecture, 1.0)
-    softmax = pairs / (EXPONENTIALS_PER_CYCLE * faster) * parameters["softmax_factor"]
+    softmax = pairs / hardware.exponentials_per_cycle * parameters["softmax_factor"]
     step, lone_step = (
         pairs * work.flops_per_pair * hardware.sm_count * hardware.boost_mhz / rate + softmax
         for rate in rates
@@ -185,9 +165,7 @@ def _compute_math_us(
 
 def _find_issue_cycles(work: AttentionWork, hardware: OperatorHardware, parameters: Parameters) -> Column:
     """Return the cycles of its SM that each task takes beside its steps, at its beginning and end."""
-    uses_tensor_memory = (
-        work.instruction is MatrixInstruction.WIDEST and hardware.architecture in _TENSOR_MEMORY
-    )
+    uses_tensor_memory = work.instruction is MatrixInstruction.WIDEST and hardware.has_tensor_memory
     packed = parameters["tensor_memory_issue_cycles" if uses_tensor_memory else "packed_issue_cycles"]
     tile_share = np.where(work.appends > 0.0, (work.plan.tile_q / 128.0) ** 1.5, 1.0)
     is_packed = (work.plan.tile_q <= 64.0) & (work.appends == 0.0)

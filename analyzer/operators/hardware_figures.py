@@ -5,26 +5,28 @@ from math import log2
 from msgspec import Struct
 
 from analyzer.hardware.gpu import Gpu
-from analyzer.hardware.schema import HardwareParameter
-from analyzer.ir.scheduling import TensorRate
+from analyzer.hardware.schema import Arch, HardwareParameter
+from analyzer.ir.scheduling import SchedClass, TensorRate
 from analyzer.operators.names import DataType
 
 
 class OperatorHardware(Struct, frozen=True):
     """A GPU as operator models see it. Rates are dense peaks; 1 FMA counts as two operations."""
 
-    key: str  # name of the GPU's file in `hwdb/gpu`
-    architecture: str  # "sm_90"
+    key: str  # by which measurements know the GPU: the name of its file in `hwdb/gpu`
+    architecture: str  # whose code is native: "sm_90"
+    correction_arch: str  # whose GPUs' learned corrections hold
     sm_count: float
     boost_mhz: float
     dram_gbps: float  # datasheet's
     sustained_dram_gbps: float  # measured, or the datasheet's times an efficiency
     dram_bytes: float
-    has_hbm: bool
     l2_bytes: float
     l2_gbps: float
     l2_copy_gbps: float  # loads and stores together, half of each, of data that stay in the L2
     l2_partitions: float  # parts of the L2 that each keep copies of what the other's SMs read
+    is_l2_whole: bool  # known to be of one part
+    shares_requests: bool  # the two SMs of a TPC ask the L2 once for what both read
     l2_latency_cycles: float  # of a load that the L2 serves, unloaded
     dram_latency_cycles: float
     fp32_tflops: float
@@ -40,11 +42,18 @@ class OperatorHardware(Struct, frozen=True):
     has_stacked_dram: bool  # HBM; else GDDR or LPDDR
     nvlink_gbps: float  # one direction; 0: none
     pcie_gbps: float  # one direction
-
-    @property
-    def major(self) -> int:
-        """Major number of the compute capability: 9 of "sm_90", 12 of "sm_120"."""
-        return int("".join(c for c in self.architecture if c.isdigit())) // 10
+    switch_adds: bool  # where NVLink has a switch; latencies are shorter, too
+    has_warpgroup_mma: bool
+    has_asynchronous_mma: bool  # of warpgroups, or tcgen05
+    has_tensor_memory: bool
+    process_nm: float  # as vendors name it; where it is not known, as the middle of the known ones
+    attention_process_nm: float  # as the reference of attention counts it
+    attention_mma_share: float  # of the tensor rate, that warp-wide MMA reaches in attention
+    exponentials_per_cycle: float  # of an SM's special-function units
+    splits_latent_decode: bool  # TensorRT-LLM's decode by MLA cuts a request's keys among CTAs
+    splits_fp8_decode: bool  # likewise of FP8 keys that several heads share
+    fp32_linear_tiles: tuple[str, ...]  # that cuBLAS has, columns x rows; empty: all
+    fp32_batched_tiles: tuple[str, ...]
 
     def find_peak_tflops(self, dtype: DataType) -> float:
         """Return the dense peak of matrix products at the boost clock in TFLOP/s.
@@ -81,27 +90,28 @@ def read_operator_hardware(gpu: Gpu) -> OperatorHardware:
     fp32 = _find(file.peak.fp32_tflops if file.peak else None, 128 * 2 * gpu.sm_count * clock_mhz * 1e-6)
     limits = gpu.arch.limits if gpu.arch else None
     latency = gpu.arch.memory if gpu.arch else None
+    traits = gpu.operators
     return OperatorHardware(
-        key=gpu.key,
-        architecture=file.arch,
+        key=gpu.measured_key,
+        architecture=gpu.code[0],
+        correction_arch=gpu.correction_arch,
         sm_count=float(gpu.sm_count),
         boost_mhz=clock_mhz,
         dram_gbps=dram_gbps,
         sustained_dram_gbps=gpu.sustained_dram_gbps.value,
         dram_bytes=1e9 * _find(file.memory.size_gb, 16.0),
-        has_hbm=file.memory.kind.startswith("HBM"),
         l2_bytes=file.l2.size_bytes.value,
         l2_gbps=gpu.compute_l2_gbps(clock_mhz),
         l2_copy_gbps=_estimate_l2_copy_gbps(gpu, clock_mhz),
-        l2_partitions=2.0 if file.arch in _PARTITIONED else 1.0,
+        l2_partitions=2.0 if traits.l2_layout == "halves" else 1.0,
+        is_l2_whole=traits.l2_layout == "whole",
+        shares_requests=bool(traits.shares_requests),
         l2_latency_cycles=latency.l2_latency_cycles.value if latency else 260.0,
         dram_latency_cycles=latency.dram_latency_cycles.value if latency else 500.0,
         fp32_tflops=fp32,
         fp32_product_tflops=_find(file.peak.fp32_matrix_tflops if file.peak else None, fp32),
         tdp_w=_find(file.power.tdp_w if file.power else None, 250.0),
-        l1_bytes_per_sm=_L1_BYTES.get(
-            file.arch, latency.l1_shared_bytes_per_sm.value if latency else 65536.0
-        ),
+        l1_bytes_per_sm=_find(traits.l1_bytes_per_sm, _find_most_l1_bytes(gpu.arch) if gpu.arch else 65536.0),
         shared_bytes_per_sm=limits.shared_bytes_per_sm.value if limits else 65536.0,
         registers_per_sm=limits.registers_per_sm.value if limits else 65536.0,
         max_warps_per_sm=limits.max_warps_per_sm.value if limits else 64.0,
@@ -113,7 +123,29 @@ def read_operator_hardware(gpu: Gpu) -> OperatorHardware:
         has_stacked_dram=file.memory.kind.startswith("HBM"),
         nvlink_gbps=0.5 * _find(file.link.nvlink_gbps, 0.0),
         pcie_gbps=_read_pcie_gbps(file.link.pcie),
+        switch_adds=_find(traits.nvlink_generation, 0.0) >= _MULTICAST_GENERATION,
+        has_warpgroup_mma=gpu.has_unit(SchedClass.MMA_WARPGROUP),
+        has_asynchronous_mma=gpu.has_unit(SchedClass.MMA_WARPGROUP, SchedClass.MMA_TENSOR_CORE),
+        has_tensor_memory=gpu.has_unit(SchedClass.MMA_TENSOR_CORE),
+        process_nm=_find(traits.process_nm, 7.0),
+        attention_process_nm=_find(traits.attention_process_nm or traits.process_nm, 4.5),
+        attention_mma_share=_find(
+            traits.attention_mma_share, gpu.arch.warp_mma_share.value if gpu.arch else 1.0
+        ),
+        exponentials_per_cycle=_find(traits.exponentials_per_cycle, 16.0),
+        splits_latent_decode=traits.splits_latent_decode is not False,
+        splits_fp8_decode=traits.splits_fp8_decode is not False,
+        fp32_linear_tiles=traits.fp32_linear_tiles or (),
+        fp32_batched_tiles=traits.fp32_batched_tiles or (),
     )
+
+
+_MULTICAST_GENERATION = 4  # of NVLink, whose switch adds what GPUs send it
+
+
+def _find_most_l1_bytes(arch: Arch) -> float:
+    """Return the largest L1 of an SM: what shared memory leaves of the array that both share."""
+    return arch.memory.l1_shared_bytes_per_sm.value - 1024.0 * min(arch.shared_carveouts.kib)
 
 
 def _find(figure: HardwareParameter | None, otherwise: float) -> float:
@@ -132,26 +164,14 @@ def _read_pcie_gbps(text: str) -> float:
     return _PCIE_LANE_GBPS.get(generation, _PCIE_LANE_GBPS["3"]) * float(lanes or 16)
 
 
-# largest L1 where it is not all of the array that it shares (CUDA programming guide, compute capabilities)
-_L1_BYTES = {"sm_60": 24576.0, "sm_61": 49152.0, "sm_75": 65536.0}
-# GPUs whose L2 has a near and a far part: latencies differ twofold, and what SMs of both read is kept twice
-_PARTITIONED = frozenset({"sm_80", "sm_90", "sm_100", "sm_103"})
-# L2 rate per cycle and byte of its size where the L2's slices, not the SMs, are the limit:
-# 5455 GB/s of L40's 96 MiB at 2490 MHz (RRZE-HPC/gpu-benches @1038c5d); Blackwell's as Ada's
-_SLICE_BYTES_PER_CYCLE = {"sm_89": 5455e3 / 2490 / (96 * 2**20), "sm_120": 5455e3 / 2490 / (96 * 2**20)}
-
-
 def _estimate_l2_copy_gbps(gpu: Gpu, clock_mhz: float) -> float:
     """Return the rate of copies within the L2: what loads alone reach, less what stores cost more."""
     l2 = gpu.file.l2
-    per_cycle = _SLICE_BYTES_PER_CYCLE.get(gpu.file.arch, 0.0) * l2.size_bytes.value
+    traits = gpu.operators
+    per_cycle = _find(traits.l2_slice_bytes_per_cycle_per_mib, 0.0) / 2**20 * l2.size_bytes.value
     loads_gbps = _find(l2.bandwidth_gbps, max(gpu.compute_l2_gbps(clock_mhz), per_cycle * clock_mhz * 1e-3))
-    store_factor = _find(l2.store_factor, _STORE_FACTORS.get(gpu.file.arch, 1.0))
+    store_factor = _find(l2.store_factor, _find(traits.l2_store_factor, 1.0))
     return 2.0 * loads_gbps / (1.0 + store_factor)
-
-
-# loaded bytes that a stored one costs, where a product's file lacks it: as its chip's measured products
-_STORE_FACTORS = {"sm_80": 1.8, "sm_89": 1.1, "sm_90": 2.15, "sm_100": 2.15, "sm_103": 2.15, "sm_120": 1.1}
 
 
 def compute_hardware_features(hardware: OperatorHardware) -> tuple[float, ...]:

@@ -12,7 +12,9 @@ _SHARED_BYTES_PER_CYCLE = 128.0  # likewise
 class PipeFigures(Struct, frozen=True):
     """Throughputs of a GPU's pipes, for one data type of the tensor cores."""
 
-    architecture: str  # "sm_90"
+    architecture: str  # whose code is native: "sm_90"
+    has_warpgroup_mma: bool
+    has_asynchronous_mma: bool
     sm_count: int
     clock_mhz: float
     tensor_ops_per_cycle: float  # per SM; a multiply and an add are two; CUDA cores' where there is no unit
@@ -29,6 +31,8 @@ def read_pipe_figures(hardware: OperatorHardware, dtype: DataType) -> PipeFigure
     cycles_per_us = hardware.sm_count * hardware.boost_mhz
     return PipeFigures(
         architecture=hardware.architecture,
+        has_warpgroup_mma=hardware.has_warpgroup_mma,
+        has_asynchronous_mma=hardware.has_asynchronous_mma,
         sm_count=int(hardware.sm_count),
         clock_mhz=hardware.boost_mhz,
         tensor_ops_per_cycle=hardware.find_peak_tflops(dtype) * 1e6 / cycles_per_us,

@@ -15,11 +15,6 @@ class ChoiceQuality(Struct, frozen=True):
     predicted_us: Times  # [inputs]: what the model says of the choice
 
     @property
-    def n_judged(self) -> int:
-        """Inputs whose choice was measured."""
-        return int((~np.isnan(self.chosen_us)).sum())
-
-    @property
     def share_of_best(self) -> float:
         """Geometric mean of the best time over the chosen one; 1 is the oracle."""
         ratio = self.best_us / self.chosen_us

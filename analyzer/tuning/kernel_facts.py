@@ -109,4 +109,4 @@ def load_shipped_facts(kernel: str, arch: str) -> KernelFacts:
 def list_shipped_archs(kernel: str) -> tuple[str, ...]:
     """Return the architectures with a shipped table, sorted."""
     folder = find_data_folder("hwdb") / "tuning"
-    return tuple(sorted(each.stem.removeprefix(f"{kernel}-") for each in folder.glob(f"{kernel}-sm_*.npz")))
+    return tuple(sorted(each.stem.removeprefix(f"{kernel}-") for each in folder.glob(f"{kernel}-*.npz")))

@@ -25,6 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from analyzer.files import read_file
+from analyzer.hardware.gpu_database import find_keys_by, load_gpu
 from analyzer.text.errors import InputError, UsageError
 from analyzer.text.json_spans import JsonPath, find_json_spans, split_decode_error
 from analyzer.text.source import Location, locate
@@ -76,8 +77,9 @@ class MoeFileKey(Struct, frozen=True, kw_only=True):
         if framework is MoeFramework.VLLM:
             if self.per_channel_quant or self.is_down:
                 raise UsageError("vLLM has no files for per-channel scales or for the second product alone")
-            if "H200" in device.split("_"):
-                device = "NVIDIA_H200"
+            for word, gpu in find_keys_by("pooled_word").items():
+                if word in device.split("_"):
+                    device = load_gpu(gpu).file.device_name.replace(" ", "_")
         comma = "," if framework is MoeFramework.VLLM else ", "
         shape = "" if self.block_shape is None else f",block_shape=[{comma.join(map(str, self.block_shape))}]"
         return (

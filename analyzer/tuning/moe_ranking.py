@@ -8,15 +8,18 @@ are.
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+import tomli
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.fingerprint import compute_model_fingerprint
 from analyzer.hardware.gpu import Gpu
 from analyzer.report.tune_schema import RankedConfigEntry, TuneRankReport
+from analyzer.resources import find_data_folder
 from analyzer.text.csv_table import read_csv_table
 from analyzer.text.errors import HardwareError, InputError
 from analyzer.tuning.fused_moe_space import (
@@ -55,10 +58,9 @@ _ASSUMPTIONS = (
 )
 
 
-_FITTED_GPUS = ("a100-80gb-sxm", "a40", "h800-sxm", "h100-sxm")
 _KNOWN_ERROR = "times of best configurations: off by 2 to 7 % in the mean on GPUs of the fit, as this is"
 _UNKNOWN_ERROR = (
-    "the model was fitted on A100, A40, H800 and H100, not on this GPU: with each left out in turn, times of "
+    "the model was fitted on {}, not on this GPU: with each left out in turn, times of "
     "best configurations were off by 4 to 6 % in the mean, and one of the first ten was within 1 % of the "
     "best for 59 to 85 % of the shapes"
 )
@@ -78,6 +80,13 @@ class Candidates(Struct, frozen=True, eq=False):
     rows: Integers  # [n], of each one's code among the facts
     enumerated: int
     pruned: Mapping[str, int]
+
+
+@cache
+def list_fitted_gpus() -> tuple[str, ...]:
+    """Return the keys of the GPUs that the constants of the time model were fitted on."""
+    text = (find_data_folder("hwdb") / "tuning" / f"{KERNEL}.toml").read_text(encoding="utf-8")
+    return tuple(tomli.loads(text)["gpus"])
 
 
 class Measurements(Struct, frozen=True, eq=False):
@@ -102,9 +111,8 @@ def rank_configs(
     Raises UsageError for an impossible shape, HardwareError for a GPU without facts or figures.
     """
     check_shape(shape)
-    if gpu.arch is None or gpu.file.arch.startswith("gfx"):
-        raise HardwareError(f"{gpu.name}: no architecture that Triton's facts are known of")
-    facts = facts or load_shipped_facts(KERNEL, gpu.file.arch)
+    facts = facts or load_shipped_facts(KERNEL, gpu.code[0])
+    is_fitted = gpu.measured_key in list_fitted_gpus()
     model = MoeTimeModel(gpu, facts, constants)
     candidates = find_candidates(shape, model)
     times = model.predict(shape, candidates.configs, candidates.rows)
@@ -129,10 +137,10 @@ def rank_configs(
         f"{facts.reference_gpu}",
         assumptions=(
             *_ASSUMPTIONS,
-            *((_KNOWN_ERROR,) if gpu.key in _FITTED_GPUS else ()),
+            *((_KNOWN_ERROR,) if is_fitted else ()),
             *_describe_inputs(dtype, int(is_measured.sum())),
         ),
-        warnings=() if gpu.key in _FITTED_GPUS else (_UNKNOWN_ERROR,),
+        warnings=() if is_fitted else (_UNKNOWN_ERROR.format(", ".join(list_fitted_gpus())),),
     )
 
 
@@ -148,7 +156,7 @@ def _rank_entries(
 
     time_us, is_measured: [candidate].
     """
-    low_us, high_us = compute_intervals(time_us, is_fitted=model.gpu.key in _FITTED_GPUS)
+    low_us, high_us = compute_intervals(time_us, is_fitted=model.gpu.measured_key in list_fitted_gpus())
     order = np.lexsort((np.arange(len(time_us)), time_us))[:top]
     bound = times.bounds_us.argmax(axis=1)
     registers, shared, spills = map(model.facts.get_column, ("registers", "shared_bytes", "spill_bytes"))

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.occupancy import compute_occupancy
-from analyzer.ir.scheduling import TensorRate
+from analyzer.ir.scheduling import SchedClass, TensorRate
 from analyzer.text.errors import HardwareError
 from analyzer.tuning.fused_moe_space import Integers, MoeShape
 from analyzer.tuning.kernel_facts import KernelFacts
@@ -119,7 +119,7 @@ class MoeTimeModel:
     def _prepare_cycles(self) -> None:
         """Compute the busiest pipe and the chain of each code, in cycles of an iteration."""
         facts, constants = self.facts, self.constants
-        has_warpgroups = facts.arch in ("sm_90",)
+        has_warpgroups = self.gpu.has_unit(SchedClass.MMA_WARPGROUP)
         is_warpgroup = has_warpgroups & (facts.codes[:, 0] >= _WARPGROUP_ROWS)
         efficiency = np.where(is_warpgroup, constants.warpgroup_mma_efficiency, constants.warp_mma_efficiency)
         tensor = facts.get_column("tensor_cycles") * self.tensor_ratio / efficiency

@@ -26,7 +26,7 @@ from analyzer.isa.opcode_table import load_opcode_table
 ARCHS = sorted(path.stem for path in (HWDB / "arch").glob("*.toml"))
 GPUS = sorted(path.stem for path in (HWDB / "gpu").glob("*.toml"))
 CHIPS = sorted(path.stem for path in (HWDB / "chip").glob("*.toml"))
-OF_THE_DIE = {"schema", "vendor", "chip", "arch", "support", "sources", "tensor", "l2", "launch"}
+OF_THE_DIE = {"schema", "vendor", "chip", "arch", "support", "sources", "tensor", "l2", "launch", "operators"}
 LANES = 32
 
 

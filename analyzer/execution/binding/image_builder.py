@@ -152,7 +152,7 @@ class _ImageBuilder(Struct):
             )
         if requested is not None and requested.count > 1 and bank.cluster_dim is None:
             raise UsageError(
-                f"cluster {requested}: {self.arch.name} has no clusters", hint="sm_90 and later have"
+                f"cluster {requested}: {self.arch.name} has no clusters", hint="leave the cluster out"
             )
         words = (bank.explicit_cluster, bank.cluster_dim, bank.cluster_reciprocals, bank.cluster_counts)
         if (

@@ -34,7 +34,6 @@ from analyzer.frontend.ptx.statements import (
 
 _MAX_DEPTH = 16
 _MAX_STATEMENTS = 1 << 18  # of one kernel with all that it calls
-_VECTOR_WORDS = frozenset({"v2", "v4", "v8"})
 
 
 def inline_calls(function: PtxFunction, module: PtxModule) -> PtxFunction:

@@ -24,8 +24,6 @@ from analyzer.frontend.ptx.statements import (
 STATE_SPACES = ("reg", "sreg", "param", "shared", "global", "const", "local", "tex")
 LINKAGES = ("visible", "extern", "weak", "common")
 _VECTOR_LANES = {"v2": 2, "v4": 4, "v8": 8}
-_PROPERTIES = ("align", "ptr", "attribute")
-_KNOWN_WORDS = frozenset((*STATE_SPACES, *LINKAGES, *TYPE_BYTES, *_VECTOR_LANES, "align", "ptr", "attribute"))
 _MAX_SHAPES = 1 << 12
 _MAX_KEPT_CHARACTERS = 80
 _MAX_BYTES = 1 << 62  # of a variable
@@ -72,10 +70,6 @@ class Declaration(Struct, frozen=True):
     def find_linkage(self) -> str:
         """Return `visible`, `extern`, `weak`, `common` or nothing."""
         return next((s.name for s in self.specifiers if s.name in LINKAGES), "")
-
-    def find_unknown_word(self) -> str:
-        """Return the first word that is no space, type or property; empty if all are known."""
-        return next((s.name for s in self.specifiers if s.name not in _KNOWN_WORDS), "")
 
 
 class _Words(Struct):

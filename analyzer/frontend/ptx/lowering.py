@@ -88,7 +88,6 @@ _RESERVED_SHARED_BYTES, _FIRST_RESERVED = 1024, 90
 _MAX_REGISTERS = 255
 _REGISTER_STEP = 8
 _POINTER_BYTES = 8
-_MAX_INSTRUCTIONS = 1 << 20  # of one file
 
 
 def read_ptx_module(data: str | bytes, path: str, arch: str) -> Module:

@@ -35,7 +35,6 @@ _SPACES = ("global", "shared", "local", "param", "const")
 _LOADS = {"global": "LDG.E", "shared": "LDS", "local": "LDL", "": "LD.E"}
 _STORES = {"global": "STG.E", "shared": "STS", "local": "STL", "": "ST.E"}
 _SIZES = {1: ".U8", 2: ".U16", 4: "", 8: ".64", 16: ".128"}
-_VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
 def find_space(instruction: PtxInstruction) -> str:

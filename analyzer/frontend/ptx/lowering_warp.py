@@ -11,8 +11,6 @@ from analyzer.frontend.ptx.lowering_integer import find_type, is_signed
 from analyzer.frontend.ptx.statements import PtxInstruction, PtxOperand, PtxPair, PtxRegister
 from analyzer.frontend.ptx.virtual_code import TRUE, ZERO, MemoryRef, PredicateRef, VirtualOperand, WordRef
 
-_FIRST_CLUSTER = 90
-
 
 def lower_shuffle(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower shfl.sync."""

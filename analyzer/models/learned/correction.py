@@ -14,14 +14,17 @@ Invariant: the interval of each situation comes from residuals of rows that were
 
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import cache
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from analyzer.hardware.gpu_database import load_arch
 from analyzer.models.learned.mlp import MlpEnsemble
 from analyzer.models.learned.trees import TreeEnsemble
 from analyzer.operators.batches import Column
+from analyzer.text.errors import HardwareError
 
 Rows = NDArray[np.float64]
 
@@ -34,13 +37,14 @@ class Situation(StrEnum):
     UNSEEN = "unseen"
 
 
-# Architectures whose kernels are compiled for one family target: sm_100f, sm_120f.
-_FAMILIES = {"sm_103": "sm_100", "sm_121": "sm_120"}
-
-
+@cache
 def find_architecture_family(architecture: str) -> str:
-    """Return the architecture that stands for those of its family: "sm_100" for "sm_103"."""
-    return _FAMILIES.get(architecture, architecture)
+    """Return the architecture whose corrections hold for another one, as its file says; else itself."""
+    try:
+        found = load_arch(architecture)
+    except HardwareError:  # that of a GPU which only operator models support
+        return architecture
+    return found.corrections or found.code[0]
 
 
 def are_siblings(architecture: str, other: str) -> bool:

@@ -20,7 +20,6 @@ from analyzer.models.learned.weights_file import (
     read_weights_file,
     write_weights_file,
 )
-from analyzer.resources import find_data_folder
 
 SCHEMA = "warplens/weights/1"
 
@@ -50,12 +49,6 @@ class _Header(msgspec.Struct, frozen=True):
     leveled: ResidualInterval
     taught: tuple[TaughtGpu, ...]
     taught_kinds: tuple[str, ...] = ()
-
-
-def list_weights(prefix: str) -> tuple[str, ...]:
-    """Return the names of the shipped sets of weights that start with `prefix`, sorted."""
-    folder = find_data_folder("hwdb") / "weights"
-    return tuple(sorted(path.stem for path in folder.glob(f"{prefix}*.safetensors")))
 
 
 @cache

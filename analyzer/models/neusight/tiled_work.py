@@ -92,26 +92,6 @@ def cut_tiles(batch: TiledBatch, tiles: Matrix) -> TiledWork:
     )
 
 
-def fuse_works(batches: list[TiledBatch], first_tiles: Matrix) -> TiledWork:
-    """Return a chain of operators that run as one kernel, in the tiles of the first one, row by row.
-
-    The FLOPs of all add up; what one operator passes to the next does not move: the bytes are the first one's
-    inputs, the further inputs of the others and the last one's output.
-    """
-    first = cut_tiles(batches[0], first_tiles)
-    nothing = np.zeros(len(batches[0]))
-    more_flops = sum((count_flops(batch) for batch in batches[1:]), nothing)
-    passed_on = sum((_count_output_bytes(batch) for batch in batches[:-1]), nothing)
-    more_bytes = sum((count_bytes(batch) for batch in batches[1:]), nothing) - 2.0 * passed_on
-    return TiledWork(
-        tiles=first.tiles,
-        flops_per_tile=first.flops_per_tile + more_flops / first.tiles,
-        bytes_per_tile=first.bytes_per_tile + more_bytes / first.tiles,
-        flops=first.flops + more_flops,
-        bytes=first.bytes + more_bytes,
-    )
-
-
 def describe_shapes(batch: TiledBatch) -> Matrix:
     """Return the sizes that tell one shape of a family from another, rows x sizes."""
     if isinstance(batch, ProductBatch):

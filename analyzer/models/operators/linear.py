@@ -62,7 +62,7 @@ def predict(batch: OperatorBatch, gpu: Gpu) -> OperatorPrediction:
         raise UsageError(
             f"linear has no rows of {name_operator(batch)}", hint="take `--model roofline` or `--model ours`"
         )
-    return predict_with_lines(batch, gpu.key, read_operator_hardware(gpu), weights)
+    return predict_with_lines(batch, gpu.measured_key, read_operator_hardware(gpu), weights)
 
 
 def predict_with_lines(

@@ -42,7 +42,7 @@ class CopiedTimes(Struct, frozen=True):
 def predict(batch: OperatorBatch, gpu: Gpu) -> OperatorPrediction:
     """Return what `ours` predicts on the nearest GPU that taught. Raises UsageError where none did."""
     weights = ours.find_weights(find_family(batch), batch)
-    taught = [known.gpu for known in weights.taught if known.gpu != gpu.key] if weights else []
+    taught = [known.gpu for known in weights.taught if known.gpu != gpu.measured_key] if weights else []
     if not taught:
         raise UsageError(
             f"nearest knows no other GPU for {name_operator(batch)}", hint="take `--model roofline`"

@@ -26,7 +26,6 @@ from analyzer.models.neusight.tiled_work import (
     cut_tiles,
     describe_shapes,
     find_neusight_family,
-    fuse_works,
 )
 from analyzer.models.neusight.tiles import choose_tiles
 from analyzer.models.neusight.utilization import NeuSightForm, predict_work_us
@@ -69,7 +68,7 @@ def predict(batch: OperatorBatch, gpu: Gpu, form: NeuSightForm = NeuSightForm.PA
             "bytes at the datasheet's bandwidth; interval assumed",
             False,
         )
-    widening = 0.0 if gpu.key in weights.gpus else _UNSEEN_LEVEL
+    widening = 0.0 if gpu.measured_key in weights.gpus else _UNSEEN_LEVEL
     low, high = weights.log_interval
     basis = f"learned on {weights.n_rows:,} FP32 rows of {', '.join(weights.gpus)} ({weights.dataset})"
     time_us = predict_neusight_us(batch, hardware, weights)
@@ -80,14 +79,6 @@ def predict_neusight_us(batch: TiledBatch, hardware: OperatorHardware, weights: 
     """Return the latency of each row in microseconds by the weights of its family (1 to 8)."""
     tiles = choose_tiles(weights.tiles, describe_shapes(batch), hardware)
     return predict_work_us(cut_tiles(batch, tiles), hardware, batch.dtype, weights.network)
-
-
-def predict_fused_us(
-    batches: list[TiledBatch], hardware: OperatorHardware, weights: NeuSightWeights
-) -> Column:
-    """Return the latency in microseconds of a chain in one kernel, by the first operator's weights."""
-    tiles = choose_tiles(weights.tiles, describe_shapes(batches[0]), hardware)
-    return predict_work_us(fuse_works(batches, tiles), hardware, batches[0].dtype, weights.network)
 
 
 def predict_memory_bound_us(batch: OperatorBatch, hardware: OperatorHardware) -> Column:

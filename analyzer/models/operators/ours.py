@@ -62,7 +62,7 @@ def predict_with_weights(
             hint="learn them again with `warplens learn`",
         )
     features = family.compute_features(batch, hardware, terms)
-    found = apply_correction(weights, gpu.key, hardware, terms.total_us, features)
+    found = apply_correction(weights, hardware, terms.total_us, features)
     found = msgspec.structs.replace(
         found,
         gpu_us=None if terms.gpu_us is None else terms.gpu_us * found.time_us / terms.total_us,
@@ -89,13 +89,14 @@ def _mark_derived(
 
 
 def apply_correction(
-    weights: LearnedWeights, gpu: str, hardware: OperatorHardware, reference_us: Column, features: Rows
+    weights: LearnedWeights, hardware: OperatorHardware, reference_us: Column, features: Rows
 ) -> OperatorPrediction:
     """Return corrected times of rows with these reference times and features."""
     figures = compute_hardware_features(hardware)
-    situation = weights.find_situation(gpu, hardware.architecture)
-    nearest = weights.find_nearest(gpu, hardware.architecture, figures)
-    is_known = weights.takes_known_correction(gpu, hardware.architecture, figures)
+    gpu, family = hardware.key, hardware.correction_arch
+    situation = weights.find_situation(gpu, family)
+    nearest = weights.find_nearest(gpu, family, figures)
+    is_known = weights.takes_known_correction(gpu, family, figures)
     correction = weights.known if is_known else weights.unseen
     rows = features
     if correction.sees_hardware:

@@ -150,7 +150,7 @@ def predict(batch: OperatorBatch, gpu: Gpu) -> OperatorPrediction:
     features = _compute_features(batch, category, gpu)
     time_us = features.theoretical_us / weights.network.predict(features.values)
     card = weights.card
-    known = gpu.key in card.taught
+    known = gpu.measured_key in card.taught
     low, high = card.known_interval if known else card.unseen_interval
     margin = 0.1 * (np.array(card.feature_high) - np.array(card.feature_low)) + 1e-6
     inside = (features.values >= np.array(card.feature_low) - margin) & (

@@ -39,10 +39,11 @@ def correct_result(result: ModelResult, weights: HybridWeights) -> ModelResult:
     A launch whose counts or addresses are guesses is not corrected: the error of a guess is no model's.
     """
     features = compute_features(result)
-    situation = weights.taught.find_situation(features, result.prediction.gpu)
+    gpu = result.model_input.gpu.measured_key
+    situation = weights.taught.find_situation(features, gpu)
     if situation is None or measure_guessed_share(result.model_input) > 0:
         return _rename(result, _UNCORRECTED_NOTE)
-    factor = math.exp(predict_log_factor(weights, situation, features, result.model_input.gpu.key))
+    factor = math.exp(predict_log_factor(weights, situation, features, gpu))
     scaled = _scale(_rename(result, f"{_NOTES[situation]}: {sm.NAME}'s time x {factor:.2f}"), factor)
     time_us = scaled.prediction.time_us
     low, high = weights.intervals[situation].find(np.array([time_us]))

@@ -19,6 +19,7 @@ Example: 128 iterations of 100 cycles, the first two of 300 and 120. Marks at 30
 take 100 each, so 123 iterations are skipped, and the last one is simulated.
 """
 
+import math
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -28,10 +29,12 @@ from analyzer.models.sm.memory_resources import LoadStorePath
 from analyzer.models.sm.simulated_warp import SimulatedCta, SimulatedWarp
 
 MIN_SKIPPED_ITERATIONS = 4  # of a sequence, so that it is worth a mark
-_STRETCHES = (1, 2, 3, 4, 6, 8)  # marks of the stretches that are compared
+_STRETCHES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12)  # marks of the stretches that are compared
 _COMPARED_MARKS = 8  # the latest ones, which have to repeat
 _TOLERANCE = 1e-4  # of times and queues of stretches that are taken for equal
 _PACE_STRETCH, _PACE_TOLERANCE = 8, 0.02  # of stretches of which only the pace is compared
+# Stretches that are skipped at a pace that nothing shows to last, and twice as many each time after it.
+_FIRST_PACE_STRETCHES = 2
 _PACE_MARKS = 4  # after as many steps each, of which the pace from the second to the last is taken
 _LEFT_ITERATIONS = 1  # of each warp, which are simulated after a skip
 _MAX_APART = 4  # iterations, and part of those in a stretch, by which warps that meet may be apart
@@ -75,7 +78,7 @@ class _Move(Struct, frozen=True):
 class FastForward:
     """Marks of the leading warp of an SM, and the skips that they allow."""
 
-    __slots__ = ("_ends", "_leader", "_marks", "_pace_marks", "meeting_sequences", "plans")
+    __slots__ = ("_ends", "_leader", "_marks", "_pace_marks", "_pace_stretches", "meeting_sequences", "plans")
 
     def __init__(self, plans: Sequence[WarpPlan], meeting_sequences: Sequence[frozenset[int]]) -> None:
         self.plans = plans
@@ -84,11 +87,11 @@ class FastForward:
         self._leader: SimulatedWarp | None = None
         self._marks: dict[tuple[int, int], list[Mark]] = {}  # by (entry, -1) or (-1, kind of entry)
         self._pace_marks: list[Mark] = []
-        self._ends = 0
+        self._ends, self._pace_stretches = 0, _FIRST_PACE_STRETCHES
 
     def forget(self) -> None:
         """Drop all marks, since CTAs have come or gone."""
-        self._leader, self._ends = None, 0
+        self._leader, self._ends, self._pace_stretches = None, 0, _FIRST_PACE_STRETCHES
         self._marks.clear()
         self._pace_marks.clear()
 
@@ -115,9 +118,11 @@ class FastForward:
         marks = self._marks.setdefault(key, [])
         marks.append(_make_mark(time, warps, path))
         stretch = next((one for one in _STRETCHES if _repeats(marks, one)), 0)
-        if not stretch and self._keeps_pace(warps, marks):
-            stretch = 2 * _PACE_STRETCH
-        return self._skip_between(warps, marks[-1 - stretch], marks[-1]) if stretch else _NO_SKIP
+        if stretch:
+            return self._skip_between(warps, marks[-1 - stretch], marks[-1])
+        if not self._keeps_pace(warps, marks):
+            return _NO_SKIP
+        return self._skip_between(warps, marks[-1 - 2 * _PACE_STRETCH], marks[-1], self._pace_stretches)
 
     def _keeps_pace(self, warps: Sequence[SimulatedWarp], marks: Sequence[Mark]) -> bool:
         """Return whether two stretches of marks have the same pace, steps of all warps over cycles."""
@@ -143,14 +148,18 @@ class FastForward:
             return _NO_SKIP
         return self._skip_between(warps, marks.pop(1), marks[-1])
 
-    def _skip_between(self, warps: Sequence[SimulatedWarp], first: Mark, last: Mark) -> Skip:
-        """Move all warps by as many stretches from mark to mark as they have left."""
+    def _skip_between(
+        self, warps: Sequence[SimulatedWarp], first: Mark, last: Mark, most: float = math.inf
+    ) -> Skip:
+        """Move all warps by as many stretches from mark to mark as they have left, and at most so many."""
         moves = self._even_out(self._find_moves(warps, first, last))
         if any(not (move.n_done or wait == 0.0) for move, wait in zip(moves, last.waits, strict=False)):
             return _NO_SKIP  # who waits for long goes on meanwhile
         n_stretches = min((move.n_left for move in moves if move.n_done), default=0)
         if n_stretches < 1:
             return _NO_SKIP
+        if most < n_stretches:
+            n_stretches, self._pace_stretches = int(most), 2 * self._pace_stretches
         for move in moves:
             move.warp.sequence += n_stretches * move.entries
             move.warp.iteration += n_stretches * move.iterations

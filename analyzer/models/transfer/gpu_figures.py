@@ -17,8 +17,9 @@ class TransferFigures(Struct, frozen=True, kw_only=True):
     """A GPU as transfer sees it. 1 FMA counts as two operations."""
 
     key: str  # name of the GPU's file in `hwdb/gpu`
+    measured_key: str  # by which measurements know it
     name: str
-    arch: str  # sm_NN
+    arch: str  # whose code is native: sm_NN
     limits: SmLimits
     sm_count: int
     clock_mhz: float  # under load
@@ -73,8 +74,9 @@ def read_transfer_figures(gpu: Gpu) -> TransferFigures:
     overhead_us = file.launch.overhead_us.value
     return TransferFigures(
         key=gpu.key,
+        measured_key=gpu.measured_key,
         name=gpu.name,
-        arch=gpu.file.arch,
+        arch=gpu.code[0],
         limits=gpu.arch.limits,
         sm_count=gpu.sm_count,
         clock_mhz=clock_mhz,

@@ -45,9 +45,9 @@ class _RowTasks(Struct, frozen=True):
 
 
 def decompose_attention(batch: AttentionBatch, figures: PipeFigures) -> TaskTable:
-    """Return the tasks of each row's attention; a generic kind is FA3 on sm_90, else FA2."""
+    """Return the tasks of each row's attention; a generic kind is FA3 with warpgroup MMA, else FA2."""
     fa3 = batch.kind in (AttentionKind.FA3_PAGED, AttentionKind.FA3_RAGGED) or (
-        batch.kind is AttentionKind.GENERIC and figures.architecture == "sm_90"
+        batch.kind is AttentionKind.GENERIC and figures.has_warpgroup_mma
     )
     rows = [_plan_fa3(batch, i) if fa3 else _plan_fa2(batch, i, figures.sm_count) for i in range(len(batch))]
     keys = np.concatenate([row.keys for row in rows])

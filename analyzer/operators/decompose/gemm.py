@@ -5,7 +5,8 @@ makes for a few small products (5 % of the profiled ones) are left out.
 
 For tensor cores no profile with kernel names is open, so this rests on a rule, not on data: of the tiles that
 NVIDIA's guide to matrix products lists (256 x 128 the most efficient, 64 x 64 the least), the one with the
-least time of waves: ceil(tiles / SMs) · tile area / relative efficiency. Hopper's kernels are persistent.
+least time of waves: ceil(tiles / SMs) · tile area / relative efficiency. Kernels with asynchronous MMA are
+persistent.
 """
 
 import numpy as np
@@ -23,7 +24,6 @@ _TENSOR_TILES = np.array(
     [[256, 128, 1.0], [128, 256, 1.0], [128, 128, 0.95], [128, 64, 0.8], [64, 128, 0.8], [64, 64, 0.65]]
 )
 _K_STEP = 32.0
-_PERSISTENT = ("sm_90", "sm_100", "sm_103")
 
 
 def choose_tensor_tile(batch: ProductBatch, sm_count: int) -> tuple[Column, Column]:
@@ -53,6 +53,6 @@ def decompose_gemm(batch: ProductBatch, figures: PipeFigures) -> TaskTable:
         xu=0.0,
         load_bytes=batch.k * (a_bytes + b_bytes),
     )
-    persistent = not scalar and figures.architecture in _PERSISTENT
+    persistent = not scalar and figures.has_asynchronous_mma
     policy = SchedulingPolicy.PERSISTENT if persistent else SchedulingPolicy.HARDWARE
     return tabulate_equal_tasks(tiles_m * tiles_n * batch.batch, demand, policy, 1)

@@ -4,8 +4,7 @@ cuBLAS is closed, so the mapping from shape to tile is learned: kernel names suc
 `ampere_sgemm_128x64_tn` name the tile (output columns x rows, since cuBLAS is column-major), and the
 launched grid agrees with it. There is one tree per architecture and operator (a batched product has another
 layout than a linear layer), in `hwdb/tiles/cublas-fp32.json`; `analyzer.learning.tile_trees` learns them.
-An architecture without a profile takes the most similar one's: the next lower compute capability, else the
-lowest.
+An architecture without a profile takes the last one that is listed, the latest architecture's.
 
     feature 0 (log2 m) <= 6.5 ? 32 x 128 : 128 x 128      is  feature [0, -1, -1], left [1, -1, -1], ...
 """
@@ -56,13 +55,9 @@ def compute_tile_features(batch: ProductBatch, sm_count: int) -> NDArray[np.floa
 
 
 def find_tile_tree(operator: Operator, architecture: str) -> TileTree:
-    """Return the tree of an operator on the most similar architecture that has a profile."""
+    """Return the tree of an operator on an architecture, the last one listed where it has no profile."""
     trees = [tree for tree in read_tile_trees() if tree.operator is operator] or list(read_tile_trees())
-    capability = _read_capability(architecture)
-    lower = [tree for tree in trees if _read_capability(tree.architecture) <= capability]
-    if lower:
-        return max(lower, key=lambda tree: _read_capability(tree.architecture))
-    return min(trees, key=lambda tree: _read_capability(tree.architecture))
+    return next((tree for tree in trees if tree.architecture == architecture), trees[-1])
 
 
 @cache
@@ -70,7 +65,3 @@ def read_tile_trees() -> tuple[TileTree, ...]:
     """Return all shipped trees."""
     path = find_data_folder("hwdb") / "tiles" / "cublas-fp32.json"
     return msgspec.json.decode(path.read_bytes(), type=tuple[TileTree, ...])
-
-
-def _read_capability(architecture: str) -> int:
-    return int("".join(letter for letter in architecture if letter.isdigit()) or 0)

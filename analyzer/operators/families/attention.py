@@ -36,7 +36,6 @@ WIDEST_PACKED_GROUP = 32.0  # query heads per KV head beyond which a framework's
 # several heads 10,000 to 11,000 (3,300 and 6,400 on B200, with another kernel).
 ONE_HEAD_ISSUE_SHARE = 0.25
 _FA2 = frozenset({AttentionKind.FA2_PAGED, AttentionKind.FA2_RAGGED})
-_UNSPLIT_FP8 = frozenset({"sm_89"})
 _FA3 = frozenset({AttentionKind.FA3_PAGED, AttentionKind.FA3_RAGGED})
 
 
@@ -64,7 +63,7 @@ def choose_weights(batch: OperatorBatch) -> str:
 
 def _plan_work(batch: AttentionBatch, hardware: OperatorHardware) -> AttentionWork:
     requests = merge_requests(batch.q_lengths, batch.kv_lengths)
-    policy = _choose_policy(batch, requests, hardware.architecture)
+    policy = _choose_policy(batch, requests, hardware)
     element_bytes = batch.dtype.activation_bytes
     appends = slow_steps = np.zeros(len(batch))
     issue_share = np.ones(len(batch))
@@ -98,7 +97,7 @@ def _find_decodes(requests: Requests) -> NDArray[np.bool_]:
     return is_decode
 
 
-def _choose_policy(batch: AttentionBatch, requests: Requests, architecture: str) -> TilePolicy:
+def _choose_policy(batch: AttentionBatch, requests: Requests, hardware: OperatorHardware) -> TilePolicy:
     """Return how each row is tiled."""
     group = batch.heads / batch.kv_heads
     mean_q = requests.sum_rows(requests.q) / batch.q_lengths.counts
@@ -113,7 +112,7 @@ def _choose_policy(batch: AttentionBatch, requests: Requests, architecture: str)
     packs = is_decode & (group <= WIDEST_PACKED_GROUP)
     wide = np.where(mean_q <= 64.0, 64.0, wide)
     splits = is_decode
-    if architecture in _UNSPLIT_FP8 and batch.dtype.activation_bytes < 2.0:
+    if not hardware.splits_fp8_decode and batch.dtype.activation_bytes < 2.0:
         splits = is_decode & (group == 1.0)
     return TilePolicy(np.where(packs, packed, np.where(is_decode, 16.0, wide)), packs, splits)
 

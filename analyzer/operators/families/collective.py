@@ -7,7 +7,7 @@ ring, each of B / n bytes, so every GPU sends 2 (n - 1) / n · B. A send moves B
     wire     bytes sent over the share of the link's peak that NCCL sustains
     ramp     sqrt(wire · ramp_us): middling messages fill neither the channels nor the pipeline of chunks
 
-Where the switch can multiply (NVLink with NVSwitch from compute capability 9.0 on, eight GPUs), it adds the
+Where the switch can add (NVSwitch with NVLink 4 and later, eight GPUs), it adds the
 operands itself and each GPU sends about half as much; NCCL then reaches more than the ring's share.
 
 Invariant: the time grows with bytes; for large messages it tends to bytes sent over sustained bandwidth.
@@ -85,8 +85,7 @@ def _is_linked(batch: CollectiveBatch, hardware: OperatorHardware) -> NDArray[np
 
 
 def _is_multicast(batch: CollectiveBatch, hardware: OperatorHardware) -> NDArray[np.bool_]:
-    has_switch = hardware.architecture.startswith("sm_") and hardware.major >= 9
-    adds = batch.operator is Operator.ALL_REDUCE and has_switch
+    adds = batch.operator is Operator.ALL_REDUCE and hardware.switch_adds
     switched: NDArray[np.bool_] = _is_linked(batch, hardware) & (batch.gpus >= _MULTICAST_GPUS)
     return switched & adds
 

@@ -49,7 +49,7 @@ def compute_terms(
     moved_bytes = batch.moved_bytes
     kept_bytes = parameters["kept_share"] * hardware.l2_bytes / hardware.l2_partitions
     missed = compute_missed_share(batch.footprint_bytes / kept_bytes)
-    share = parameters["hbm_share" if hardware.has_hbm else "gddr_share"]
+    share = parameters["hbm_share" if hardware.has_stacked_dram else "gddr_share"]
     dram_us = missed * moved_bytes / (hardware.dram_gbps * 1e3 * share)
     l2_us = moved_bytes / (hardware.l2_copy_gbps * 1e3 * parameters["l2_share"])
     host_us = np.full(len(batch), parameters["host_us"])

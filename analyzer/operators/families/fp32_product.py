@@ -7,7 +7,7 @@ CTA. For every tile and split that the library has, the time is
     math = FMAs of a CTA / (SM's rate · tile efficiency) · CTAs per SM
 
 and the fastest one counts: libraries choose about as well as that, but for batched products, for which
-cuBLAS takes one tile per architecture (`_BATCHED_TILES`). The SM's rate is that of a sustained,
+cuBLAS takes few tiles (`operators.fp32_batched_tiles`, else one). The SM's rate is that of a sustained,
 power-limited peak: peak · softmin(1, kappa · TDP / process node / peak). A tile's efficiency falls with its
 operands per FMA and with the lanes per SM that one shared memory feeds. Less than some warps per SM leave
 lanes idle.
@@ -20,8 +20,6 @@ Tiles, grids and split reductions are as kernel names and grids of NeuSight's pr
 CUDA 12.1). The tile of Ampere's batched products is A100's, taken for all later GPUs too.
 """
 
-from typing import TypeVar
-
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
@@ -32,7 +30,6 @@ from analyzer.operators.hardware_figures import OperatorHardware
 from analyzer.operators.names import DataType, Operator
 
 Matrix = NDArray[np.float64]
-_Value = TypeVar("_Value")
 _ELEMENT_BYTES = 4.0
 _K_STEP = 8.0  # of the reduction per iteration of SGEMM's main loop
 
@@ -55,12 +52,9 @@ _TILES = (
 _TILE_COLUMNS = np.array([tile.columns for tile in _TILES])
 _TILE_ROWS = np.array([tile.rows for tile in _TILES])
 _TILE_WARPS = np.array([tile.warps for tile in _TILES])
+_TILE_PLACES = {f"{tile.columns:g}x{tile.rows:g}": place for place, tile in enumerate(_TILES)}
+_BATCHED_TILES = ("128x128",)  # where no others are known
 _SPLITS = np.array([1.0, 3.0, 9.0])
-# Nanometres that vendors name the process by, up to each compute capability; energy per FMA goes with it.
-_PROCESS_NM = ((62, 16.0), (75, 12.0), (80, 7.0), (88, 8.0), (89, 5.0), (1000, 4.0))
-# Tiles that cuBLAS 12.1 takes for batched products: one on Pascal, several on Volta and Turing, one later.
-_BATCHED_TILES = ((62, (1,)), (75, (1, 2, 3, 4)), (1000, (0,)))
-_LINEAR_TILES = ((62, (2, 3, 4)), (1000, tuple(range(len(_TILES)))))
 
 _PARAMETERS = (
     FittedParameter("floor_us", 35.0, 2.0, 90.0),  # of the host's launch, and of one more for a bias
@@ -113,9 +107,8 @@ def compute_terms(batch: ProductBatch, hardware: OperatorHardware, parameters: P
 
 def compute_sustained_tflops(hardware: OperatorHardware, parameters: Parameters) -> float:
     """Return the FP32 peak that the power limit leaves, in TFLOP/s."""
-    process_nm = _look_up(_PROCESS_NM, hardware)
     peak = hardware.fp32_product_tflops
-    power = parameters["kappa"] * hardware.tdp_w / process_nm / peak
+    power = parameters["kappa"] * hardware.tdp_w / hardware.process_nm / peak
     q = parameters["power_sharpness"]
     return float(peak * (1.0 + power**-q) ** (-1.0 / q))
 
@@ -124,7 +117,8 @@ def _compute_candidates(
     batch: ProductBatch, hardware: OperatorHardware, parameters: Parameters
 ) -> _Candidates:
     is_batched = batch.operator is Operator.BMM
-    chosen = list(_look_up(_BATCHED_TILES if is_batched else _LINEAR_TILES, hardware))
+    names = (hardware.fp32_batched_tiles or _BATCHED_TILES) if is_batched else hardware.fp32_linear_tiles
+    chosen = [_TILE_PLACES[name] for name in names or _TILE_PLACES]
     splits = _SPLITS[:1] if is_batched else _SPLITS
     columns, rows, warps = (values[chosen, None] for values in (_TILE_COLUMNS, _TILE_ROWS, _TILE_WARPS))
     count, m, n, k = (value[:, None, None] for value in (batch.batch, batch.m, batch.n, batch.k))
@@ -159,13 +153,6 @@ def _count_bytes(batch: ProductBatch) -> Column:
 def _count_lanes(hardware: OperatorHardware) -> float:
     """Return the FP32 lanes of an SM: 64 or 128."""
     return hardware.fp32_tflops * 0.5e6 / (hardware.sm_count * hardware.boost_mhz)
-
-
-def _look_up(table: tuple[tuple[int, _Value], ...], hardware: OperatorHardware) -> _Value:
-    """Return the first entry whose compute capability is not below the GPU's; the last one if none is."""
-    digits = hardware.architecture.removeprefix("sm_")
-    capability = int(digits) if digits.isdecimal() else 80  # AMD: as the middle of the table
-    return next((value for limit, value in table if capability <= limit), table[-1][1])
 
 
 def compute_features(

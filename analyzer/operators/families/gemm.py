@@ -125,7 +125,7 @@ def find_sustained_tflops(dtype: DataType, hardware: OperatorHardware, parameter
     asynchronous ones (wgmma, tcgen05), so that an L40S throttles where an H100 does not.
     """
     peak = hardware.find_peak_tflops(dtype) * parameters["tensor_share"]
-    if hardware.architecture in _ASYNCHRONOUS:
+    if hardware.has_asynchronous_mma:
         return peak
     picojoules = parameters["picojoules"] * (dtype.activation_bytes / 2.0) ** _ENERGY_EXPONENT
     by_power = hardware.tdp_w / picojoules
@@ -135,8 +135,6 @@ def find_sustained_tflops(dtype: DataType, hardware: OperatorHardware, parameter
 _ENERGY_EXPONENT = 0.6  # of the operands' width: INT8 on an A100 and FP8 on an L40S take .5 to .65 of BF16's
 _STORED_SPACE = 1.35  # of the L2 that a stored byte takes, in loaded ones
 _STORED_RATE = 0.35  # of the L2's bandwidth
-_WHOLE_L2 = frozenset({"sm_75", "sm_86", "sm_89", "sm_120", "sm_121"})
-_ASYNCHRONOUS = frozenset({"sm_90", "sm_100", "sm_103", "sm_110"})
 
 
 def count_bytes(batch: ProductBatch) -> Matrix:
@@ -220,7 +218,7 @@ def _find_missing_share(least: Matrix, hardware: OperatorHardware, limit: float)
     Chips with one L2 lose nothing up to its size and then nearly all; those with two halves, each of which
     also keeps copies of the other's lines, begin to lose earlier.
     """
-    whole = hardware.architecture in _WHOLE_L2
+    whole = hardware.is_l2_whole
     full = find_working_set(least, hardware) / (hardware.l2_bytes * (1.03 if whole else limit))
     return 1.0 / (1.0 + np.exp(-np.clip((40.0 if whole else 6.0) * np.log(full), -50.0, 50.0)))
 
@@ -264,7 +262,7 @@ def compute_features(batch: ProductBatch, hardware: OperatorHardware, terms: Ref
     columns += [_count_trailing_zeros(m, 4), _count_trailing_zeros(n, 9), _count_trailing_zeros(k, 9)]
     waves = np.ceil(m / _TILE_ROWS) * np.ceil(n / _TILE_WIDTHS) * batch.batch / hardware.sm_count
     columns += [*np.log2(np.stack([waves, np.ceil(waves) / waves], axis=1)).reshape(-1, len(batch))]
-    columns.append(np.full(len(batch), float(hardware.architecture in _ASYNCHRONOUS)))
+    columns.append(np.full(len(batch), float(hardware.has_asynchronous_mma)))
     return np.stack(columns, axis=1)
 
 

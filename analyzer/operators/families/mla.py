@@ -25,8 +25,6 @@ EXPANDED_DIM = 128.0  # of a head's keys without position, and of its values, in
 SPECULATIVE_QUERIES = 8.0  # as many queries per request still count as a decode
 DECODE_TILE = 64.0
 PREFILL_TILE = 128.0
-# Before Hopper TensorRT-LLM's decode has one CTA per request, whose time grows with the keys alone.
-_UNSPLIT = frozenset({"sm_70", "sm_75", "sm_80", "sm_86", "sm_87", "sm_89"})
 
 
 def compute_terms(batch: MlaBatch, hardware: OperatorHardware, parameters: Parameters) -> ReferenceTerms:
@@ -50,7 +48,8 @@ def _plan_work(batch: MlaBatch, hardware: OperatorHardware) -> AttentionWork:
     requests = merge_requests(batch.q_lengths, batch.kv_lengths)
     is_decode = requests.max_rows(requests.q) <= SPECULATIVE_QUERIES
     kv_heads = np.where(is_decode, 1.0, batch.heads)
-    splits = is_decode & (hardware.architecture not in _UNSPLIT)
+    # Else TensorRT-LLM's decode has one CTA per request, whose time grows with the keys alone.
+    splits = is_decode & hardware.splits_latent_decode
     policy = TilePolicy(np.where(is_decode, DECODE_TILE, PREFILL_TILE), is_decode, splits)
     latent = batch.latent_dim + batch.rope_dim
     key_dim = np.where(is_decode, latent, EXPANDED_DIM + batch.rope_dim)

@@ -81,7 +81,7 @@ class TileTerms(Struct, frozen=True):
 _PARAMETERS = (
     FittedParameter("tensor_share", 0.8, 0.3, 1.1),  # of the peak at the sustained clock
     FittedParameter("l2_share", 1.0, 0.6, 1.6),
-    # CTAs that one request to the L2 serves, compute capability 9 and 10: two SMs of a TPC ask once
+    # CTAs that one request to the L2 serves where the two SMs of a TPC ask once
     FittedParameter("request_sharing", 2.0, 1.0, 3.0),
     FittedParameter("dram_share", 1.05, 0.85, 1.2),  # of the sustained bandwidth
     # GDDR's part of that, since its checksums take bandwidth; aiconfigurator's rows of an L40S give 0.88
@@ -260,7 +260,7 @@ def _compute_tensor_us(
     padded_m = np.maximum(configuration.block_m, _MMA_ROWS)
     flops = 2.0 * padded_m * configuration.block_n * configuration.block_k * tiling.steps
     peak = hardware.find_peak_tflops(shape.dtype) * hardware.sustained_tensor_mhz / hardware.boost_mhz
-    is_slower = (hardware.architecture == "sm_90") & (padded_m < _WARPGROUP_ROWS)
+    is_slower = hardware.has_warpgroup_mma & (padded_m < _WARPGROUP_ROWS)
     per_sm = np.where(is_slower, _SYNCHRONOUS_SHARE, 1.0) * peak * 1e6 / hardware.sm_count
     return np.ceil(tiling.tasks / hardware.sm_count) * flops / per_sm
 
@@ -277,7 +277,7 @@ def _compute_l2_us(
     columns = configuration.block_n * shape.dtype.weight_bytes
     moved = tiling.tasks * tiling.steps * configuration.block_k * (rows + columns)
     stored = shape.pairs * shape.n * shape.dtype.output_bytes
-    sharing = parameters["request_sharing"] if hardware.major in (9, 10) else 1.0
+    sharing = parameters["request_sharing"] if hardware.shares_requests else 1.0
     return (moved / sharing + stored) / (parameters["l2_share"] * hardware.l2_gbps * 1e3)
 
 

@@ -84,7 +84,7 @@ def compute_terms(batch: RowwiseBatch, hardware: OperatorHardware, parameters: P
     again = (layout.reads - 1.0) * _find_reread_share(batch, hardware, layout, parameters)
     kept_bytes = parameters["kept_share"] * hardware.l2_bytes / hardware.l2_partitions
     missed = compute_missed_share(3.0 * tensor_bytes / kept_bytes)
-    share = parameters["hbm_share" if hardware.has_hbm else "gddr_share"]
+    share = parameters["hbm_share" if hardware.has_stacked_dram else "gddr_share"]
     dram_us = missed * (2.0 + again) * tensor_bytes / (hardware.dram_gbps * 1e3 * share)
     l2_us = (2.0 + again) * tensor_bytes / (hardware.l2_copy_gbps * 1e3 * parameters["l2_share"])
     cta_cycles = parameters[f"{kind}_cta_cycles"] + layout.reads * layout.passes * parameters["pass_cycles"]

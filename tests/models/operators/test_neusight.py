@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.hardware.gpu_database import load_gpu
-from analyzer.models.neusight.tiled_work import compute_roofline_us, cut_tiles, fuse_works
+from analyzer.models.neusight.tiled_work import compute_roofline_us, cut_tiles
 from analyzer.models.neusight.tiles import GpuTiles, choose_tiles, describe_gpu
 from analyzer.models.neusight.utilization import (
     LEAST_UTILIZATION,
@@ -18,7 +18,6 @@ from analyzer.models.neusight.utilization import (
 from analyzer.models.operators.neusight import predict, predict_ring_us
 from analyzer.operators.batches import (
     CollectiveBatch,
-    ElementwiseBatch,
     MlaBatch,
     ProductBatch,
     RaggedLengths,
@@ -84,18 +83,6 @@ def test_the_papers_inputs_are_those_of_the_code_and_the_memory_size():
     np.testing.assert_array_equal(paper[:, :4], code)
     in_memory = work.bytes_per_tile * V100.sm_count / V100.dram_bytes
     assert paper[0, 4] == pytest.approx(np.log2(in_memory[0]))
-
-
-def test_a_fused_chain_adds_flops_and_does_not_move_what_it_passes_on():
-    product = _product(256, 256, 64)
-    gelu = ElementwiseBatch(Operator.ELEMENTWISE, DataType.FP32, _column(256 * 256), _column(1))
-    add = ElementwiseBatch(Operator.ELEMENTWISE, DataType.FP32, _column(256 * 256), _column(2))
-    work = fuse_works([product, gelu, add], np.array([[64.0, 64.0]]))
-    assert work.flops == 2 * 256 * 256 * 64 + 2 * 256 * 256
-    assert work.bytes == 4 * (
-        2 * 256 * 64 + 256 * 256 + 256 * 256
-    )  # operands, the sum's second input, output
-    assert work.tiles == 16
 
 
 def test_tiles_are_those_of_the_nearest_gpu_and_shape():
