@@ -64,7 +64,7 @@ def compute_elasticities(model_input: ModelInput, predict_time_us: TimePredictor
     search = _ElasticitySearch(model_input.gpu, base_us, predict_time_us)
     keys = [
         key
-        for key in _list_relevant_keys(model_input)
+        for key in list_relevant_keys(model_input)
         if find_hardware_parameter(model_input.gpu, key).value > 0
     ]
     return search.run(keys)
@@ -73,7 +73,7 @@ def compute_elasticities(model_input: ModelInput, predict_time_us: TimePredictor
 def measure_resolution(model_input: ModelInput, base_us: float, predict_time_us: TimePredictor) -> float:
     """Return the relative change of time that can be noise: what a thousandth of any figure changes."""
     search = _ElasticitySearch(model_input.gpu, base_us, predict_time_us)
-    return math.expm1(search.measure_jitter(_list_relevant_keys(model_input)))
+    return math.expm1(search.measure_jitter(list_relevant_keys(model_input)))
 
 
 class _ElasticitySearch:
@@ -142,7 +142,7 @@ class _ElasticitySearch:
         self.changes[key] = (figure, -gain - loss)
 
 
-def _list_relevant_keys(model_input: ModelInput) -> list[str]:
+def list_relevant_keys(model_input: ModelInput) -> list[str]:
     """Return the figures that can matter: rates and costs of what the kernel uses.
 
     Of figures that move together the first one represents all.
