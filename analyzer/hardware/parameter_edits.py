@@ -165,6 +165,7 @@ def _make_too_many_points_error(text: str) -> UsageError:
 _DIRECTION_PATTERNS = (
     (PerformanceDirection.CAPACITY, ("limits.*", "*_queue_cycles", "*_burst_cycles")),
     (PerformanceDirection.MORE_IS_FASTER, ("sm.count", "*_gbps", "*_mhz", "*_per_cycle*", "*_per_us")),
+    (PerformanceDirection.LESS_IS_FASTER, ("*_conflict_share",)),
     (PerformanceDirection.MORE_IS_FASTER, ("*_share", "*_efficiency", "*_tflops", "*_tops")),
     (PerformanceDirection.LESS_IS_FASTER, ("*_cycles", "*_us", "launch.latency.*", "l2.store_factor")),
     (PerformanceDirection.LESS_IS_FASTER, ("*_pj", "energy.*", "power.idle_w", "power.standby_w")),

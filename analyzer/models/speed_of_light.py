@@ -101,7 +101,7 @@ def measure_speed_of_light(result: ModelResult) -> SpeedOfLight:
     return SpeedOfLight(
         compute=_measure_compute(model_input, seconds, prediction.clock_mhz),
         memory=_measure_memory(result, seconds),
-        l1=_measure_l1(model_input, seconds),
+        l1=_measure_l1(model_input, seconds, prediction.clock_mhz),
         issue_share=instructions / slots if slots else 0.0,
     )
 
@@ -237,7 +237,10 @@ def _measure_memory(result: ModelResult, seconds: float) -> tuple[MemoryThroughp
         dram_bytes = requested_bytes * miss_rates.dram_share
     moved = {
         DRAM_BOUND: (dram_bytes, model_input.gpu.file.memory.bandwidth_gbps.value),
-        L2_BOUND: (requested_bytes * miss_rates.l1_miss_rate, _compute_l2_peak_gbps(model_input)),
+        L2_BOUND: (
+            requested_bytes * miss_rates.l1_miss_rate,
+            _compute_l2_peak_gbps(model_input, result.prediction.clock_mhz),
+        ),
     }
     return tuple(
         _make_memory_throughput(level, moved_bytes, seconds, peak_gbps)
@@ -254,20 +257,21 @@ def _make_memory_throughput(
     )
 
 
-def _measure_l1(model_input: ModelInput, seconds: float) -> MemoryThroughput:
+def _measure_l1(model_input: ModelInput, seconds: float, clock_mhz: float) -> MemoryThroughput:
     """Return the bytes of global and local memory that pass the L1s, whether they hit or not."""
     demand, memory = model_input.demand, model_input.arch.memory
     return _make_memory_throughput(
         L1_BOUND,
         (demand.global_bytes + demand.local_bytes) * _count_warps(model_input),
         seconds,
-        _convert_to_gbps(model_input.gpu, memory.l1_bytes_per_cycle_per_sm.value),
+        _convert_to_gbps(model_input.gpu, memory.l1_bytes_per_cycle_per_sm.value, clock_mhz),
     )
 
 
-def _convert_to_gbps(gpu: Gpu, bytes_per_cycle_per_sm: float) -> float:
-    """Return the rate of all SMs together at the boost clock."""
-    return bytes_per_cycle_per_sm * gpu.sm_count * gpu.file.clock.boost_mhz.value * _MEGA / _GIGA
+def _convert_to_gbps(gpu: Gpu, bytes_per_cycle_per_sm: float, clock_mhz: float) -> float:
+    """Return the rate of all SMs together at the boost clock, or at the launch's where that is higher."""
+    clock_mhz = max(gpu.file.clock.boost_mhz.value, clock_mhz)
+    return bytes_per_cycle_per_sm * gpu.sm_count * clock_mhz * _MEGA / _GIGA
 
 
 def _find_copy_factor(model_input: ModelInput) -> float:
@@ -277,9 +281,9 @@ def _find_copy_factor(model_input: ModelInput) -> float:
     return compute_copy_factors(model_input).requested if has_copies else 1.0
 
 
-def _compute_l2_peak_gbps(model_input: ModelInput) -> float:
+def _compute_l2_peak_gbps(model_input: ModelInput, clock_mhz: float) -> float:
     """Return the bandwidth of the L2, that of all SMs' ports where it is not known."""
     gpu = model_input.gpu
     if gpu.file.l2.bandwidth_gbps is not None:
         return gpu.file.l2.bandwidth_gbps.value / min(1.0, _find_copy_factor(model_input))
-    return _convert_to_gbps(gpu, model_input.arch.memory.l2_bytes_per_cycle_per_sm.value)
+    return _convert_to_gbps(gpu, model_input.arch.memory.l2_bytes_per_cycle_per_sm.value, clock_mhz)
