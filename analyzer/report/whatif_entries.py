@@ -62,8 +62,8 @@ def _describe_clocks(kernels: Sequence[WhatIfKernel], *, follows_power: bool) ->
     if follows_power:
         return "power chooses the clock of each edited GPU (--follow-power)"
     clocks = sorted({f"{kernel.base.clock_mhz:,.0f} MHz" for kernel in kernels})
-    clock = clocks[0] if len(clocks) == 1 else "its own clock"
-    return f"edited GPUs run each launch at {clock}, as the GPU as it is, times the factor of an edited clock"
+    clock = f"is {clocks[0]}" if len(clocks) == 1 else "of a launch is the same"
+    return f"the SM clock {clock} on every edited GPU, as on the GPU as it is; an edited clock scales it"
 
 
 def make_figure_entries(base: Gpu, kernels: Iterable[WhatIfKernel]) -> dict[str, FigureEntry]:
