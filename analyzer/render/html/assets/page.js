@@ -630,7 +630,7 @@ const FIGURES = {
 };
 const EFFECT_CLASSES = { faster: "down", slower: "up", none: "muted" };
 /** A change of time, or that there is none beyond the resolution of the model. */
-const describeEffect = (point, ratio) => point.effect === "none" ? "no effect" : `${change(ratio)} time`;
+const describeEffect = (point, ratio) => point.effect === "none" ? "no effect" : change(ratio);
 function setUpSliders() {
   const holder = $("#kernel"), node = $("[data-sliders]", holder), result = $("[data-whatif-result]", holder);
   if (!node || !holder.curves?.length) return;
@@ -699,7 +699,8 @@ class Slider {
     this.input.value = index;
     const point = this.curve.points[index], value = point.value / this.scale;
     const text = `${group(value, value < 10 && !Number.isInteger(value) ? 2 : Number.isInteger(value) || value >= 100 ? 0 : 1)} ${this.unit}`.trim();
-    const ratio = point.time_us === null ? "does not run" : `${describeEffect(point, point.time_us / this.curve.points[this.base].time_us)}`;
+    const effect = point.effect === "none" ? "" : " time", base_us = this.curve.points[this.base].time_us;
+    const ratio = point.time_us === null ? "does not run" : `${describeEffect(point, point.time_us / base_us)}${effect}`;
     this.output.textContent = index === this.base ? text : `${text} (×${+point.factor.toPrecision(3)}), ${ratio}`;
     this.input.setAttribute("aria-valuetext", this.output.textContent);
     const [x, y] = this.at(index);
