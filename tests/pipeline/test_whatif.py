@@ -82,6 +82,15 @@ def test_all_points_have_the_clock_of_the_base(model: str) -> None:
     assert slower > base == same
 
 
+def test_the_command_lets_power_choose_the_clock(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["whatif", GEMM, "--gpu", "a100", "--grid", "1024", "--no-elasticity", "--model", "steady"]
+    command += [part for place in range(3, 9) for part in ("--arg", f"{place}=4096")]
+    assert run([*command, "--set", f"{FMA}=x0.5", "--follow-power", "--format", "json"]) == 0
+    (kernel,) = json.loads(capsys.readouterr().out)["kernels"]
+    assert kernel["points"][0]["prediction"]["clock_mhz"] > kernel["base"]["clock_mhz"]
+    assert kernel["points"][0]["effect"] == "slower"
+
+
 def test_an_edited_clock_scales_the_clock_of_the_base() -> None:
     launch = Launch(grid=Dim3(1024), arguments=tuple(Argument(place, 4096) for place in range(3, 9)))
     options = Options(models=("steady",), launch=launch)
