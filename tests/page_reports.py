@@ -155,6 +155,7 @@ _FIXED_FIELDS = frozenset(
         "tool_version",
         "model_fingerprint",
         "format",
+        "effect",
         "provenance",
         "addresses",
         "model",

@@ -33,6 +33,11 @@ from analyzer.text.errors import UsageError
     help="A figure's values, or KEY=V1,V2,...; repeatable.",
 )
 @click.option("--elasticity/--no-elasticity", default=True, help="How time follows each figure of the GPU.")
+@click.option(
+    "--follow-power",
+    is_flag=True,
+    help="Let power choose the clock of each edited GPU; else all run at that of the GPU as it is.",
+)
 @output_options("whatif")
 @click.option(
     "--chart", type=click.Path(path_type=Path), help="Draw the CPI stacks of all settings into an HTML file."
@@ -43,6 +48,7 @@ def whatif(
     settings: tuple[str, ...],
     sweeps: tuple[str, ...],
     elasticity: bool,
+    follow_power: bool,
     output_format: str,
     output: Path | None,
     chart: Path | None,
@@ -64,6 +70,7 @@ def whatif(
         settings=tuple(map(parse_setting, settings)),
         sweeps=tuple(map(parse_sweep, sweeps)),
         elasticity=elasticity,
+        follows_power=follow_power,
     )
     options = inputs.make_pipeline_options(listing=False)
     with show_progress("reading") as progress:

@@ -56,22 +56,15 @@ class Elasticities(Struct, frozen=True, kw_only=True):
     n_unresolved: int = 0  # figures that the time may follow, by less than the resolution
 
 
-def compute_elasticities(
-    model_input: ModelInput,
-    predict_time_us: TimePredictor,
-    progress: Callable[[str], None] | None = None,
-) -> Elasticities:
-    """Return the elasticities that the model resolves; figures of zero have none.
-
-    progress: is told what is done; may be None.
-    """
+def compute_elasticities(model_input: ModelInput, predict_time_us: TimePredictor) -> Elasticities:
+    """Return the elasticities that the model resolves; figures of zero have none."""
     base_us = predict_time_us(model_input.gpu)
     if base_us is None:
         return Elasticities(by_key={}, resolution=0.0)
-    search = _ElasticitySearch(model_input.gpu, base_us, predict_time_us, progress)
+    search = _ElasticitySearch(model_input.gpu, base_us, predict_time_us)
     keys = [
         key
-        for key in _list_relevant_keys(model_input)
+        for key in list_relevant_keys(model_input)
         if find_hardware_parameter(model_input.gpu, key).value > 0
     ]
     return search.run(keys)
@@ -79,8 +72,8 @@ def compute_elasticities(
 
 def measure_resolution(model_input: ModelInput, base_us: float, predict_time_us: TimePredictor) -> float:
     """Return the relative change of time that can be noise: what a thousandth of any figure changes."""
-    search = _ElasticitySearch(model_input.gpu, base_us, predict_time_us, None)
-    return math.expm1(search.measure_jitter(_list_relevant_keys(model_input)))
+    search = _ElasticitySearch(model_input.gpu, base_us, predict_time_us)
+    return math.expm1(search.measure_jitter(list_relevant_keys(model_input)))
 
 
 class _ElasticitySearch:
@@ -89,17 +82,10 @@ class _ElasticitySearch:
     Changes of time are differences of logarithms.
     """
 
-    def __init__(
-        self,
-        gpu: Gpu,
-        base_us: float,
-        predict_time_us: TimePredictor,
-        progress: Callable[[str], None] | None,
-    ) -> None:
+    def __init__(self, gpu: Gpu, base_us: float, predict_time_us: TimePredictor) -> None:
         self.gpu, self.base_us, self.predict_time_us = gpu, base_us, predict_time_us
-        self.noise, self.step, self.progress = 0.0, _STEP_RATIO, progress
+        self.noise, self.step = 0.0, _STEP_RATIO
         self.changes: dict[str, tuple[float, float]] = {}  # by key: (of log figure, of log time)
-        self.n_runs = 0
 
     def run(self, keys: Sequence[str]) -> Elasticities:
         """Return the elasticities of these figures."""
@@ -123,14 +109,14 @@ class _ElasticitySearch:
         changes = [0.0]
         for start in range(_N_JITTER_GROUPS):
             for factor in (_JITTER_RATIO, 1 / _JITTER_RATIO):
-                time_us = self._predict(_improve(self.gpu, keys[start::_N_JITTER_GROUPS], factor))
+                time_us = self.predict_time_us(_improve(self.gpu, keys[start::_N_JITTER_GROUPS], factor))
                 changes += [] if time_us is None else [abs(math.log(time_us / self.base_us))]
         return max(changes)
 
     def _search(self, keys: Sequence[str]) -> None:
         """Measure those figures that cost time when they are worse."""
         if len(keys) > 1:
-            time_us = self._predict(_improve(self.gpu, keys, 1 / self.step))
+            time_us = self.predict_time_us(_improve(self.gpu, keys, 1 / self.step))
             change = math.inf if time_us is None else math.log(time_us / self.base_us)
             self.noise = max(self.noise, -change)
             if change <= max(self.noise, _MIN_ELASTICITY * math.log(self.step)):
@@ -145,7 +131,7 @@ class _ElasticitySearch:
         """Measure the change of time from a worse to a better figure."""
         step = _SM_COUNT_STEP_RATIO if key == _SM_COUNT_KEY else self.step
         better, worse = (_improve(self.gpu, [key], factor) for factor in (step, 1 / step))
-        fast_us, slow_us = self._predict(better), self._predict(worse)
+        fast_us, slow_us = self.predict_time_us(better), self.predict_time_us(worse)
         if fast_us is None or slow_us is None:
             return
         gain, loss = math.log(self.base_us / fast_us), math.log(slow_us / self.base_us)
@@ -155,14 +141,8 @@ class _ElasticitySearch:
         )
         self.changes[key] = (figure, -gain - loss)
 
-    def _predict(self, gpu: Gpu) -> float | None:
-        self.n_runs += 1
-        if self.progress is not None:
-            self.progress(f"elasticities: {self.n_runs} runs of the model")
-        return self.predict_time_us(gpu)
 
-
-def _list_relevant_keys(model_input: ModelInput) -> list[str]:
+def list_relevant_keys(model_input: ModelInput) -> list[str]:
     """Return the figures that can matter: rates and costs of what the kernel uses.
 
     Of figures that move together the first one represents all.

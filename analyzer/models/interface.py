@@ -18,7 +18,7 @@ from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopForest
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.occupancy import Occupancy
-from analyzer.hardware.schema import Arch
+from analyzer.hardware.schema import Arch, HardwareParameter
 from analyzer.ir.arrays import FloatArray, order_by_first_place
 from analyzer.ir.launch import Dim3, Timing
 from analyzer.ir.module import Kernel
@@ -85,7 +85,7 @@ class ModelInput(Struct, frozen=True, kw_only=True):
     n_unknown_mma_tiles: int  # tcgen05 instructions whose tile is not a constant
     shared_bytes_per_cta: int  # static and dynamic
     clock_mhz: float | None = None  # the launch's own SM clock, see `Launch`
-    power_clock_mhz: float | None = None  # that the power limit leaves, where a model has found it
+    settled_clock: HardwareParameter | None = None  # where another run of a model has found it
     l2_is_cold: bool = False  # see `Launch`
     timing: Timing = Timing.INTERVAL  # see `Launch`
 

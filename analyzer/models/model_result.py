@@ -66,11 +66,11 @@ def find_clock_mhz(model_input: ModelInput) -> float:
 
 
 def _find_clock(model_input: ModelInput) -> HardwareParameter:
-    """Return the launch's own clock if given, else what its power leaves, else the GPU's."""
+    """Return the launch's own clock if given, else a settled one, else what power leaves, else the GPU's."""
     if model_input.clock_mhz is not None:
         return HardwareParameter(value=model_input.clock_mhz, basis=Basis.MEASURED, source="the launch")
-    if model_input.power_clock_mhz is not None:
-        return make_clock_figure(model_input.power_clock_mhz)
+    if model_input.settled_clock is not None:
+        return model_input.settled_clock
     if (state := estimate_launch_clock(model_input)) is None:
         return model_input.gpu.find_clock_mhz(tensor=model_input.dominant_tensor_rate)
     usual = model_input.gpu.find_clock_mhz(tensor=None)

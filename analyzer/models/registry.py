@@ -28,7 +28,7 @@ Predictor = Callable[[ModelInput], ModelResult]
 
 ENTRY_POINT_GROUP = "warplens.models"
 _PREDICTORS_PACKAGE = "analyzer.models.predictors"
-_DEFAULT_MODEL, _EDITED_GPU_MODEL, _FAST_MODEL, _COMPARISON_MODEL = "sm", "steady", "warp", "amali"
+_DEFAULT_MODEL, _FAST_MODEL, _COMPARISON_MODEL = "sm", "warp", "amali"
 
 
 def list_model_names() -> tuple[str, ...]:
@@ -119,11 +119,6 @@ def _make_unknown_model_error(name: str) -> UsageError:
 def choose_default_model(*, is_launch_known: bool) -> str:
     """Return `sm` where grid and block are known, else `warp`, which is fast enough for whole dumps."""
     return _DEFAULT_MODEL if is_launch_known else _FAST_MODEL
-
-
-def choose_edited_gpu_model(*, is_launch_known: bool) -> str:
-    """Return the model for edited hardware: `steady` takes milliseconds and is monotonic in every rate."""
-    return _EDITED_GPU_MODEL if is_launch_known else _FAST_MODEL
 
 
 def choose_comparison_model(name: str) -> str:

@@ -100,7 +100,7 @@ def measure_speed_of_light(result: ModelResult) -> SpeedOfLight:
     return SpeedOfLight(
         compute=_measure_compute(model_input, seconds, prediction.clock_mhz),
         memory=_measure_memory(result, seconds),
-        l1=_measure_l1(model_input, seconds),
+        l1=_measure_l1(model_input, seconds, prediction.clock_mhz),
         issue_share=instructions / slots if slots else 0.0,
     )
 
@@ -256,17 +256,18 @@ def _make_memory_throughput(
     )
 
 
-def _measure_l1(model_input: ModelInput, seconds: float) -> MemoryThroughput:
+def _measure_l1(model_input: ModelInput, seconds: float, clock_mhz: float) -> MemoryThroughput:
     """Return the bytes of global and local memory that pass the L1s, whether they hit or not."""
     demand, memory = model_input.demand, model_input.arch.memory
     return _make_memory_throughput(
         L1_BOUND,
         (demand.global_bytes + demand.local_bytes) * _count_warps(model_input),
         seconds,
-        _convert_to_gbps(model_input.gpu, memory.l1_bytes_per_cycle_per_sm.value),
+        _convert_to_gbps(model_input.gpu, memory.l1_bytes_per_cycle_per_sm.value, clock_mhz),
     )
 
 
-def _convert_to_gbps(gpu: Gpu, bytes_per_cycle_per_sm: float) -> float:
-    """Return the rate of all SMs together at the boost clock."""
-    return bytes_per_cycle_per_sm * gpu.sm_count * gpu.file.clock.boost_mhz.value * _MEGA / _GIGA
+def _convert_to_gbps(gpu: Gpu, bytes_per_cycle_per_sm: float, clock_mhz: float) -> float:
+    """Return the rate of all SMs together at the boost clock, or at the launch's where that is higher."""
+    clock_mhz = max(gpu.file.clock.boost_mhz.value, clock_mhz)
+    return bytes_per_cycle_per_sm * gpu.sm_count * clock_mhz * _MEGA / _GIGA

@@ -5,12 +5,11 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from analyzer.advice.findings import find_advice
-from analyzer.hardware.gpu import Gpu
 from analyzer.models.loop_bounds import compute_loop_bounds
 from analyzer.pipeline.gpu_binding import CountedLaunch
 from analyzer.pipeline.options import Options
 from analyzer.report.analyze_schema import HardwareCurve
-from analyzer.report.kernel_analysis import KernelAnalysis
+from analyzer.report.kernel_analysis import GpuResult, KernelAnalysis
 from analyzer.report.level_work import LevelWork
 from analyzer.text.demangling import demangle
 
@@ -20,7 +19,6 @@ Tell = Callable[[str], None]
 def add_further_analyses(
     analysis: KernelAnalysis,
     counted: CountedLaunch,
-    gpus: tuple[Gpu, ...],
     options: Options,
     n_kernels: int,
     tell: Tell,
@@ -31,7 +29,7 @@ def add_further_analyses(
     """
     analysis = replace(
         analysis,
-        hardware_curves=_trace_hardware_curves(counted, gpus, options, n_kernels, tell),
+        hardware_curves=_trace_hardware_curves(counted, analysis.results, options, n_kernels, tell),
         levels=_compare_levels(counted, options, tell),
     )
     first = analysis.first_result
@@ -45,13 +43,13 @@ def add_further_analyses(
 
 
 def _trace_hardware_curves(
-    counted: CountedLaunch, gpus: tuple[Gpu, ...], options: Options, n_kernels: int, tell: Tell
+    counted: CountedLaunch, results: tuple[GpuResult, ...], options: Options, n_kernels: int, tell: Tell
 ) -> tuple[HardwareCurve, ...]:
     if not options.hardware_curves:
         return ()
     from analyzer.pipeline.hardware_curves import trace_hardware_curves
 
-    return trace_hardware_curves(counted, gpus, options, n_kernels, tell)
+    return trace_hardware_curves(counted, results, options, n_kernels, tell)
 
 
 def _compare_levels(counted: CountedLaunch, options: Options, tell: Tell) -> tuple[LevelWork, ...]:

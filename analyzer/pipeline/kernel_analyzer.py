@@ -160,7 +160,7 @@ class KernelAnalyzer:
             loops=(),
             findings=(),
         )
-        return add_further_analyses(analysis, counted, gpus, self.options, self.n_kernels, self.steps.tell)
+        return add_further_analyses(analysis, counted, self.options, self.n_kernels, self.steps.tell)
 
     def _run_models(
         self, counted: CountedLaunch, gpu: Gpu, unknown_range: UnknownRange | None

@@ -46,6 +46,7 @@ def whatif(
     settings: Sequence[str] = (),
     sweeps: Sequence[str] = (),
     elasticity: bool = True,
+    follow_power: bool = False,
     launch: Launch | CheckedLaunch | None = None,
     options: Options | None = None,
 ) -> WhatIfReport:
@@ -53,12 +54,14 @@ def whatif(
 
     launch: in place of `options.launch`.
     settings, sweeps: as on the command line: `dram=x2`, `sms=54:216:54`.
+    follow_power: let power choose the clock of each edited GPU, in place of the clock of the GPU as it is.
     Raises InputError, HardwareError or UsageError.
     """
     edits = HardwareEdits(
         settings=tuple(map(parse_setting, settings)),
         sweeps=tuple(map(parse_sweep, sweeps)),
         elasticity=elasticity,
+        follows_power=follow_power,
     )
     options = with_launch(options or Options(), launch)
     programs = [source] if isinstance(source, Program) else load_for_gpus(source, gpu, options)
@@ -102,7 +105,9 @@ def whatif_programs(
         model=found[0].base.model,
         figures=make_figure_entries(base, found),
         kernels=tuple(found),
-        notes=make_whatif_notes([base, *(gpu for _, gpu in points)], found),
+        notes=make_whatif_notes(
+            [base, *(gpu for _, gpu in points)], found, follows_power=edits.follows_power
+        ),
     )
 
 

@@ -5,7 +5,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from analyzer.render.tables import Column, ColumnFit, make_number_columns, make_table
-from analyzer.report.analyze_schema import PredictionEntry
+from analyzer.report.analyze_schema import Effect, PredictionEntry
 from analyzer.report.whatif_schema import WhatIfKernel, WhatIfReport
 
 _MAX_STALL_COLUMNS = 8
@@ -32,7 +32,7 @@ def print_whatif(report: WhatIfReport, console: Console) -> None:
         if kernel.elasticity:
             console.print(_make_elasticity_table(report, kernel))
         elif kernel.elasticity_model:
-            console.print(Text("no figure changes the time by more than the noise of the model"))
+            console.print(Text("no figure has an effect beyond the resolution of the model"))
     if report.notes:
         console.print()
     for note in report.notes:
@@ -66,6 +66,7 @@ def list_named_predictions(kernel: WhatIfKernel) -> tuple[NamedPrediction, ...]:
 def _make_point_table(kernel: WhatIfKernel, width: int) -> RenderableType:
     """Return the table of points: cycles, time, its change, and as many stalls as there is room for."""
     named = list_named_predictions(kernel)
+    effects = [None, *(point.effect for point in kernel.points if point.prediction is not None)]
     names = (make_heading(kernel), *(line for one in named for line in one.name.splitlines()))
     taken = max(map(len, names)) + max(len(one.prediction.bound) for one in named) + _FIXED_CELLS
     stalls = []
@@ -78,13 +79,11 @@ def _make_point_table(kernel: WhatIfKernel, width: int) -> RenderableType:
             one.name,
             f"{one.prediction.cycles:,.0f}",
             f"{one.prediction.time_us:,.2f}",
-            ""
-            if one.prediction is kernel.base
-            else _format_change(one.prediction.time_us / kernel.base.time_us - 1, kernel.resolution),
+            _format_change(one.prediction.time_us / kernel.base.time_us - 1, effect),
             one.prediction.bound,
             *(f"{one.prediction.cpi_stack.get(stall, 0.0):,.0f}" for stall in stalls),
         )
-        for one in named
+        for one, effect in zip(named, effects, strict=True)
     ]
     columns = [
         Column(make_heading(kernel), ColumnFit.WRAP, min_width=28),
@@ -95,9 +94,11 @@ def _make_point_table(kernel: WhatIfKernel, width: int) -> RenderableType:
     return make_table(columns, rows)
 
 
-def _format_change(change: float, resolution: float) -> str:
-    """Return a relative change of time, `~0` where it may be noise of the model."""
-    return "~0" if 0 < abs(change) <= resolution else f"{change:+.1%}"
+def _format_change(change: float, effect: Effect | None) -> str:
+    """Return a relative change of time, `no effect` where noise of the model can make as much."""
+    if effect is None:
+        return ""
+    return "no effect" if effect is Effect.NONE else f"{change:+.1%}"
 
 
 def _choose_stalls(entries: list[PredictionEntry]) -> list[str]:

@@ -6,6 +6,7 @@ warp unless a name says otherwise.
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -293,6 +294,14 @@ class DifferenceEntry(Struct, frozen=True, kw_only=True):
     source: str
 
 
+class Effect(StrEnum):
+    """What an edited GPU does to a time; `none` where noise of the model can make as much of a change."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    NONE = "none"
+
+
 class CurvePoint(Struct, frozen=True, kw_only=True):
     """A kernel's prediction where one figure of the GPU is another."""
 
@@ -300,6 +309,13 @@ class CurvePoint(Struct, frozen=True, kw_only=True):
     factor: Annotated[float, Meta(description="On the GPU's own value.")]
     cycles: Annotated[float | None, Meta(description="Null where the kernel does not run there.")]
     time_us: float | None
+    effect: Annotated[
+        Effect | None,
+        Meta(
+            description="How the time changed; none: by no more than the resolution of the model, "
+            "which is no effect. Null where it does not run."
+        ),
+    ] = None
     bound: str = ""
     cpi_stack: Annotated[Mapping[str, float], Meta(description="Cycles by stall; they sum to cycles.")] = {}
     refused: Annotated[str, Meta(description="Why it does not run there.")] = ""

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from analyzer.report.analyze_schema import PredictionEntry
+from analyzer.report.analyze_schema import Effect, PredictionEntry
 
 WHATIF_SCHEMA: Literal["warplens/whatif/1"] = "warplens/whatif/1"
 
@@ -28,6 +28,13 @@ class PointEntry(Struct, frozen=True, kw_only=True):
     set: Annotated[Mapping[str, float], Meta(description="The figures that were set.")]
     prediction: Annotated[PredictionEntry | None, Meta(description="Null where the kernel was refused.")]
     refused: str = ""
+    effect: Annotated[
+        Effect | None,
+        Meta(
+            description="How the time changed; none: by no more than the resolution of the model, "
+            "which is no effect. Null where the kernel was refused."
+        ),
+    ] = None
     scaled: Annotated[
         Mapping[str, float],
         Meta(description="Figures that follow those that were set, and their values there."),
@@ -52,12 +59,17 @@ class WhatIfKernel(Struct, frozen=True, kw_only=True):
     ]
     resolution: Annotated[
         float,
-        Meta(description="Relative change of time at a point that can be noise of the model."),
+        Meta(
+            description="Relative change of time that can be noise of the model: less is no effect, and no "
+            "elasticity."
+        ),
     ] = 0.0
-    elasticity_model: Annotated[str, Meta(description="The model that elasticities are of.")] = ""
+    elasticity_model: Annotated[
+        str, Meta(description="The model that elasticities are of, that of the points.")
+    ] = ""
     elasticity_resolution: Annotated[
         float,
-        Meta(description="Relative change of time that can be noise of that model; less is left out."),
+        Meta(description="As resolution, where elasticities were computed."),
     ] = 0.0
 
 

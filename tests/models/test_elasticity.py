@@ -122,7 +122,7 @@ HIDDEN_IN_STEADY = {
 def test_a_figure_that_decides_moves_the_time(
     launched: KernelLaunch, key: str, factor: float, name: str
 ) -> None:
-    """A worse figure costs time, in the models of `analyze` and of `whatif`."""
+    """A worse figure costs time, in a simulation and in sums of maxima."""
     if name == "steady" and key in HIDDEN_IN_STEADY:
         pytest.skip("steady has another bound there")
     predict = find_model(name)

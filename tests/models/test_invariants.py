@@ -1,7 +1,7 @@
 """What holds for every model on every kernel and every GPU, edited ones included."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kernel_launches import KernelLaunch, make_model_input, predict_with_model
 from paths import TRACES
@@ -34,11 +34,6 @@ KERNELS = (
 )
 kernels = st.sampled_from(KERNELS)
 models = st.sampled_from(list_model_names())
-# A simulation's warps come to a resource in another order when a figure changes, for better or worse.
-# AMALI's intervals hide less of a load that issues sooner: half the issue cycles cost 1.7 % in a plain product.
-SLACK_BY_MODEL = {"sm": 0.15, "amali": 0.02}
-# A loop whose last walked iteration is not yet like the one before leaves this much.
-ROUNDING = 1e-3
 
 
 def rates(launched: KernelLaunch) -> list[str]:
@@ -69,24 +64,6 @@ def test_stack_sums_to_the_cycles_on_any_hardware(
     assert (verdict.stalls.cycles >= 0).all()
     assert found.time_us == pytest.approx(found.cycles / found.clock_mhz)
     assert found.time_us_low <= found.time_us <= found.time_us_high
-
-
-@settings(max_examples=25)
-@given(launched=kernels, model=models, data=st.data())
-def test_more_of_any_rate_never_costs_time(launched: KernelLaunch, model: str, data: st.DataObject) -> None:
-    key = data.draw(st.sampled_from(rates(launched)))
-    factor = data.draw(st.floats(1.01, 8.0))
-    better = factor if find_direction(key) is PerformanceDirection.MORE_IS_FASTER else 1 / factor
-    try:
-        gpu = with_settings(launched.gpu, (ParameterSetting(key, better, is_factor=True),))
-    except (HardwareError, UsageError):
-        return  # a share above one
-    before, after = (
-        predict_with_model(make_model_input(launched), model),
-        predict_with_model(make_model_input(launched, gpu), model),
-    )
-    slack = SLACK_BY_MODEL.get(model, ROUNDING)
-    assert after.time_us <= before.time_us * (1 + slack)
 
 
 @pytest.mark.parametrize("model", list_model_names())

@@ -37,8 +37,7 @@ def test_base_is_what_analyze_says_where_no_model_is_named() -> None:
     assert report.model == "sm"
     before = report.kernels[0].base
     assert before == msgspec.structs.replace(analyzed.predictions[0], tail_share=None)  # measured there alone
-    assert report.kernels[0].elasticity_model == "steady"
-    assert any("elasticities are of steady" in note for note in report.notes)
+    assert report.kernels[0].elasticity_model == "sm"
 
 
 def test_points_say_what_followed_the_figures_that_were_set() -> None:
@@ -66,6 +65,52 @@ def test_a_resource_is_swept_by_factors() -> None:
     assert report.figures["l2.latency"].value == 1.0
 
 
+@pytest.mark.parametrize("model", ["roofline", "steady", "gcom", "amali"])
+def test_all_points_have_the_clock_of_the_base(model: str) -> None:
+    """At half the tensor rate an A100's power would allow a higher clock."""
+    launch = Launch(grid=Dim3(1024), arguments=tuple(Argument(place, 4096) for place in range(3, 9)))
+    options = Options(models=(model,), launch=launch)
+
+    def find_clocks(*, follow_power: bool) -> list[float]:
+        report = whatif(
+            GEMM,
+            "a100",
+            sweeps=[f"{FMA}=x0.5,x1"],
+            elasticity=False,
+            follow_power=follow_power,
+            options=options,
+        )
+        assert any(("--follow-power" in note) == follow_power for note in report.notes)
+        kernel = report.kernels[0]
+        return [
+            kernel.base.clock_mhz,
+            *(point.prediction.clock_mhz for point in kernel.points if point.prediction),
+        ]
+
+    base, *held = find_clocks(follow_power=False)
+    assert held == [base, base]
+    base, slower, same = find_clocks(follow_power=True)
+    assert slower > base == same
+
+
+def test_the_command_lets_power_choose_the_clock(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["whatif", GEMM, "--gpu", "a100", "--grid", "1024", "--no-elasticity", "--model", "steady"]
+    command += [part for place in range(3, 9) for part in ("--arg", f"{place}=4096")]
+    assert run([*command, "--set", f"{FMA}=x0.5", "--follow-power", "--format", "json"]) == 0
+    (kernel,) = json.loads(capsys.readouterr().out)["kernels"]
+    assert kernel["points"][0]["prediction"]["clock_mhz"] > kernel["base"]["clock_mhz"]
+    assert kernel["points"][0]["effect"] == "slower"
+
+
+def test_an_edited_clock_scales_the_clock_of_the_base() -> None:
+    launch = Launch(grid=Dim3(1024), arguments=tuple(Argument(place, 4096) for place in range(3, 9)))
+    options = Options(models=("steady",), launch=launch)
+    report = whatif(GEMM, "a100", settings=["clock=x0.5"], elasticity=False, options=options)
+    (point,) = report.kernels[0].points
+    assert point.prediction is not None
+    assert point.prediction.clock_mhz == pytest.approx(0.5 * report.kernels[0].base.clock_mhz)
+
+
 def test_a_change_within_the_noise_of_the_model_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["whatif", GEMM, "--gpu", "a100", "--grid", "216", "--no-elasticity", "--model", "sm"]
     command += [part for place in range(3, 9) for part in ("--arg", f"{place}=256")]
@@ -73,6 +118,15 @@ def test_a_change_within_the_noise_of_the_model_is_not_printed(capsys: pytest.Ca
     (kernel,) = json.loads(capsys.readouterr().out)["kernels"]
     change = kernel["points"][0]["prediction"]["time_us"] / kernel["base"]["time_us"] - 1
     assert abs(change) <= kernel["resolution"] + 1e-9
+    assert kernel["points"][0]["effect"] == "none"
+
+
+def test_a_point_without_effect_is_never_shown_as_a_change(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["whatif", REPORT16, *COPY, "--gpu", "a100", "--no-elasticity", "--model", "steady"]
+    assert run([*command, "--sweep", "sched.special_function.issue_cycles=x1.5"]) == 0
+    text = capsys.readouterr().out
+    assert "no effect" in text
+    assert "%" not in text.partition("as it is")[2].partition("\n\n")[0]
 
 
 def test_a_point_is_what_analyze_says_on_a_file_with_the_same_figure(tmp_path: Path) -> None:

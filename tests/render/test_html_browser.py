@@ -245,8 +245,8 @@ def test_sliders_redraw_from_the_points(matmul: Visit) -> None:
     other = page.get_by_label("DRAM bandwidth")
     other.focus()
     page.keyboard.press("ArrowLeft")
-    assert slider.input_value() == "2"  # back at the GPU as it is
-    assert "0.75)" in matmul.text(".slider.is-moved output")
+    assert slider.input_value() == "1"  # back at the GPU as it is
+    assert "0.5)" in matmul.text(".slider.is-moved output")
 
 
 def test_dark_and_light(matmul: Visit) -> None:

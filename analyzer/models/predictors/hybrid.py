@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec.structs import replace
 
+from analyzer.hardware.gpu import Gpu
 from analyzer.models.hybrid.features import Row, compute_features
 from analyzer.models.hybrid.weights import HybridWeights, load_hybrid_weights
 from analyzer.models.interface import ModelInput
@@ -43,7 +44,7 @@ def correct_result(result: ModelResult, weights: HybridWeights) -> ModelResult:
     situation = weights.taught.find_situation(features, gpu)
     if situation is None or measure_guessed_share(result.model_input) > 0:
         return _rename(result, _UNCORRECTED_NOTE)
-    factor = math.exp(predict_log_factor(weights, situation, features, gpu))
+    factor = math.exp(predict_log_factor(weights, situation, features, result.model_input.gpu))
     scaled = _scale(_rename(result, f"{_NOTES[situation]}: {sm.NAME}'s time x {factor:.2f}"), factor)
     time_us = scaled.prediction.time_us
     low, high = weights.intervals[situation].find(np.array([time_us]))
@@ -55,18 +56,16 @@ def correct_result(result: ModelResult, weights: HybridWeights) -> ModelResult:
     return replace(scaled, prediction=prediction)
 
 
-def predict_log_factor(weights: HybridWeights, situation: Situation, features: Row, gpu: str) -> float:
+def predict_log_factor(weights: HybridWeights, situation: Situation, features: Row, gpu: Gpu) -> float:
     """Return the logarithm of the corrected time over that of `sm`."""
     if situation is Situation.UNSEEN:
         return float(weights.unseen.predict(features[None])[0])
     return float(weights.known.predict(append_hardware(features, gpu)[None])[0])
 
 
-def append_hardware(features: Row, gpu: str) -> Row:
-    """Return a row with the figures of a GPU that measured launches taught."""
-    from analyzer.hardware.gpu_database import load_gpu
-
-    hardware = compute_hardware_features(read_operator_hardware(load_gpu(gpu)))
+def append_hardware(features: Row, gpu: Gpu) -> Row:
+    """Return a row with the figures of a GPU, or of an edit of it, that measured launches taught."""
+    hardware = compute_hardware_features(read_operator_hardware(gpu))
     return np.concatenate([features, np.array(hardware)])
 
 

@@ -33,7 +33,7 @@ from analyzer.models.model_result import (
     find_clock_mhz,
     make_prediction,
 )
-from analyzer.models.power import find_launch_clock
+from analyzer.models.power import find_launch_clock, make_clock_figure
 from analyzer.models.residuals import LaunchTraits, load_residuals, measure_guessed_share
 from analyzer.models.sm.launch_simulation import LaunchSimulation, WarpCycles, simulate_launch
 from analyzer.models.sm.resource_demand import OUTGOING_KINDS, StepKind
@@ -57,12 +57,12 @@ def predict(model_input: ModelInput) -> ModelResult:
     by the power that it draws, they are simulated again.
     """
     result = _predict_at_clock(model_input)
-    if model_input.clock_mhz is not None:
+    if model_input.clock_mhz is not None or model_input.settled_clock is not None:
         return result
     state = find_launch_clock(model_input, result.prediction.cycles, result.prediction.clock_mhz)
     if state is None or abs(state.clock_mhz / result.prediction.clock_mhz - 1.0) < _CLOCK_TOLERANCE:
         return result
-    return _predict_at_clock(replace(model_input, power_clock_mhz=state.clock_mhz))
+    return _predict_at_clock(replace(model_input, settled_clock=make_clock_figure(state.clock_mhz)))
 
 
 def _predict_at_clock(model_input: ModelInput) -> ModelResult:

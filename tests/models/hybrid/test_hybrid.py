@@ -15,6 +15,7 @@ from paths import TRACES
 
 import analyzer
 from analyzer.hardware.gpu_database import load_gpu
+from analyzer.hardware.parameter_edits import ParameterSetting, with_settings
 from analyzer.ir.launch import Argument, ArgumentValue, Dim3, Launch, Pointer
 from analyzer.models.hybrid.features import (
     FEATURE_NAMES,
@@ -33,7 +34,7 @@ from analyzer.models.learned.correction import Correction, ResidualInterval, Sit
 from analyzer.models.learned.trees import TreeEnsemble
 from analyzer.models.model_result import ModelResult
 from analyzer.models.predictors import sm
-from analyzer.models.predictors.hybrid import correct_result
+from analyzer.models.predictors.hybrid import append_hardware, correct_result
 from analyzer.pipeline.gpu_binding import Refusal, bind_to_gpu
 from analyzer.pipeline.kernel_analyzer import KernelAnalyzer
 from analyzer.pipeline.options import Options
@@ -124,6 +125,13 @@ def test_a_launch_unlike_all_that_taught_keeps_the_time_of_sm(result: ModelResul
     assert found.time_us == result.prediction.time_us
     assert found.time_us_high == result.prediction.time_us_high
     assert "uncorrected" in found.assumptions[-1]
+
+
+def test_the_figures_of_an_edited_gpu_are_read() -> None:
+    gpu = load_gpu(GPU)
+    edited = with_settings(gpu, (ParameterSetting("memory.bandwidth_gbps", 2.0, is_factor=True),))
+    row = np.zeros(3)
+    assert not np.array_equal(append_hardware(row, gpu), append_hardware(row, edited))
 
 
 def test_a_launch_whose_arguments_nobody_gave_is_not_corrected() -> None:

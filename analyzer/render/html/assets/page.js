@@ -628,6 +628,9 @@ const FIGURES = {
   "sm.count": ["SMs", "", 1], "clock.boost_mhz": ["SM clock", "MHz", 1], "memory.dram_latency_cycles": ["DRAM latency", "cycles", 1],
   "limits.shared_bytes_per_sm": ["Shared memory of an SM", "KiB", 1024], "limits.registers_per_sm": ["Registers of an SM", "", 1],
 };
+const EFFECT_CLASSES = { faster: "down", slower: "up", none: "muted" };
+/** A change of time, or that there is none beyond the resolution of the model. */
+const describeEffect = (point, ratio) => point.effect === "none" ? "no effect" : change(ratio);
 function setUpSliders() {
   const holder = $("#kernel"), node = $("[data-sliders]", holder), result = $("[data-whatif-result]", holder);
   if (!node || !holder.curves?.length) return;
@@ -653,8 +656,8 @@ function makeTornado(sliders) {
   for (const slider of sliders) {
     const { points } = slider.curve, base = points[slider.base], cells = [0, points.length - 1].map((index) => {
       const ratio = points[index].time_us === null ? null : points[index].time_us / base.time_us;
-      const button = make("button", { type: "button", class: `link ${ratio === null ? "" : ratio > 1.02 ? "up" : ratio < 0.98 ? "down" : "muted"}` },
-        ratio === null ? "does not run" : change(ratio));
+      const button = make("button", { type: "button", class: `link ${EFFECT_CLASSES[points[index].effect] ?? ""}` },
+        ratio === null ? "does not run" : describeEffect(points[index], ratio));
       button.addEventListener("click", () => { slider.input.value = index; slider.input.dispatchEvent(new Event("input")); slider.input.focus(); });
       return make("td", { class: "n" }, button);
     });
@@ -689,14 +692,15 @@ class Slider {
     const level = this.at(this.base)[1];
     this.dot = make("svg:circle", { class: "spark-dot", r: 3.5 });
     this.svg.append(make("svg:line", { class: "spark-base", x1: 0, x2: 118, y1: level, y2: level }), make("svg:path", { class: "spark", d: path }), this.dot);
-    this.node.classList.toggle("is-flat", known.every((ratio) => Math.abs(ratio - 1) < 0.02));
+    this.node.classList.toggle("is-flat", this.curve.points.every((point) => point.effect === "none"));
   }
   get point() { return this.curve.points[+this.input.value]; }
   set(index) {
     this.input.value = index;
     const point = this.curve.points[index], value = point.value / this.scale;
     const text = `${group(value, value < 10 && !Number.isInteger(value) ? 2 : Number.isInteger(value) || value >= 100 ? 0 : 1)} ${this.unit}`.trim();
-    const ratio = point.time_us === null ? "does not run" : `${change(point.time_us / this.curve.points[this.base].time_us)} time`;
+    const effect = point.effect === "none" ? "" : " time", base_us = this.curve.points[this.base].time_us;
+    const ratio = point.time_us === null ? "does not run" : `${describeEffect(point, point.time_us / base_us)}${effect}`;
     this.output.textContent = index === this.base ? text : `${text} (×${+point.factor.toPrecision(3)}), ${ratio}`;
     this.input.setAttribute("aria-valuetext", this.output.textContent);
     const [x, y] = this.at(index);
@@ -718,7 +722,7 @@ function showPoint(node, curve, point) {
   const ratio = point.time_us / base.time_us;
   node.replaceChildren(title,
     make("p", { class: "hero" }, make("span", { class: "big" }, time(point.time_us)), make("span", { class: "unit" }, "µs"),
-      isBase ? "" : make("b", { class: ratio > 1.0005 ? "up" : ratio < 0.9995 ? "down" : "muted" }, change(ratio)), make("span", { class: "chip" }, `${point.bound}-bound`)),
+      isBase ? "" : make("b", { class: EFFECT_CLASSES[point.effect] }, describeEffect(point, ratio)), make("span", { class: "chip" }, `${point.bound}-bound`)),
     make("div", { class: "compare" }, ...row("as it is", base), ...(isBase ? [] : row("edited", point))),
     isBase ? make("p", { class: "note" }, "The curves show the time over each figure, from half to twice; move a slider to see the stalls there.") : "",
     makeLegend(parts(point), point.cycles));
