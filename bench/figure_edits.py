@@ -8,7 +8,7 @@ A figure that a GPU does not have is not edited. Answers are kept by the content
 
 import hashlib
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -24,6 +24,7 @@ from analyzer.hardware.gpu_database import load_gpu
 from analyzer.hardware.schema import HardwareParameter
 from analyzer.models.sm import launch_simulation, launch_tail
 from analyzer.pipeline.content_digests import digest_json
+from analyzer.pipeline.gpu_binding import CountedLaunch
 
 ANSWERS = BUILT / "figures"
 Value = float | str | None  # a number, the name of a figure beside it whose value it takes, or none
@@ -33,6 +34,7 @@ _OF_PRODUCT = {
     "memory.dram_efficiency": "streaming_gbps",
     "memory.dram_read_efficiency": "read_gbps",
 }
+_WATCHED_TABLES = ("memory", "instruction_caches", "issue", "warpgroup_contention")
 _SIMULATION = "estimate_sm_cycles"  # of models/sm: programs and parameters to cycles
 
 
@@ -58,6 +60,10 @@ class Edit(msgspec.Struct, frozen=True):
         for key, value in self.values:
             gpu = _set_figure(gpu, key, value)
         return gpu
+
+    def touches(self, read: Set[str]) -> bool:
+        """Return whether a prediction that read these figures sees it."""
+        return any(key in read or any(one.startswith(f"{key}.") for one in read) for key, _ in self.values)
 
 
 def _set_figure(gpu: Gpu, key: str, value: Value) -> Gpu:
@@ -85,23 +91,27 @@ def _edit_table(file: Any, table: str, name: str, value: Value) -> Any:
     return msgspec.structs.replace(file, **{table: msgspec.structs.replace(figures, **{name: new})})
 
 
+class Times(msgspec.Struct):
+    """What `sm` says of a row on its GPU, as it is and by edit, in microseconds."""
+
+    as_is_us: float
+    edited_us: dict[str, float]
+
+
 def answer_edits(case: Case, edits: Sequence[Edit], code: str) -> Row:
+    """Return what `sm` says of a counted row on its GPU, as it is and with each edit of figures that it has.
+
+    code: digest of what predicts.
+    """
     gpu = load_gpu(case.gpu)
     path = ANSWERS / f"{digest_json([code, str(find_path(case)), [gpu.file, gpu.arch]])}.json"
     kept: dict[str, float] = msgspec.json.decode(path.read_bytes()) if path.exists() else {}
-    edited = {"": gpu}
-    for edit in edits:
-        new = edit.apply(gpu)
-        if _list_values(new) != _list_values(gpu):
-            edited[edit.name] = new
-    keys = {name: digest_json([one.file, one.arch]) for name, one in edited.items()}
-    if any(key not in kept for key in keys.values()):
-        counted = load_launch(find_path(case))
-        with _remembering_simulations():
-            for name, one in edited.items():
-                if keys[name] not in kept:
-                    variant = Variant(one, case.clock_mhz)
-                    kept[keys[name]] = predict_counted(counted, case, variant).predicted_us
+    here = [edit for edit in edits if _list_values(edit.apply(gpu)) != _list_values(gpu)]
+    keys = {edit.name: digest_json(edit.values) for edit in here}
+    if missing := [edit for edit in here if keys[edit.name] not in kept]:
+        found = answer_on(load_launch(find_path(case)), case, gpu, missing)
+        kept[""] = found.as_is_us
+        kept |= {keys[name]: time_us for name, time_us in found.edited_us.items()}
         path.parent.mkdir(parents=True, exist_ok=True)
         partial_path = path.with_suffix(".partial")
         partial_path.write_bytes(msgspec.json.encode(kept))
@@ -111,9 +121,51 @@ def answer_edits(case: Case, edits: Sequence[Edit], code: str) -> Row:
         gpu=gpu.key,
         case=case.name,
         measured_us=case.time_us,
-        as_is_us=kept[keys[""]],
-        edited_us={name: kept[key] for name, key in keys.items() if name},
+        as_is_us=kept[""],
+        edited_us={name: kept[key] for name, key in keys.items()},
     )
+
+
+def answer_on(counted: CountedLaunch, case: Case, gpu: Gpu, edits: Sequence[Edit]) -> Times:
+    """Return what `sm` says of a counted row on a GPU, as it is and with each of the edits.
+
+    An edit of what the row's prediction did not read changes nothing.
+    """
+    watched, read = _watch(gpu)
+    with _remembering_simulations():
+
+        def predict_us(on: Gpu) -> float:
+            return predict_counted(counted, case, Variant(on, case.clock_mhz)).predicted_us
+
+        found = Times(predict_us(watched), {})
+        for edit in edits:
+            touches = edit.touches(read)
+            found.edited_us[edit.name] = predict_us(edit.apply(gpu)) if touches else found.as_is_us
+    return found
+
+
+def _watch(gpu: Gpu) -> tuple[Gpu, set[str]]:
+    """Return the GPU with tables that note which of their figures are read, and the keys of these."""
+    arch, read = gpu.arch, set[str]()
+    assert arch is not None
+    tables = {
+        name: _WatchedTable(getattr(arch, name), name, read)
+        for name in _WATCHED_TABLES
+        if getattr(arch, name) is not None
+    }
+    file = msgspec.structs.replace(gpu.file, l2=_WatchedTable(gpu.file.l2, "l2", read))
+    return msgspec.structs.replace(gpu, file=file, arch=msgspec.structs.replace(arch, **tables)), read
+
+
+class _WatchedTable:
+    """Stands for a table of figures, and notes which are read."""
+
+    def __init__(self, table: msgspec.Struct, name: str, read: set[str]) -> None:
+        self._table, self._name, self._read = table, name, read
+
+    def __getattr__(self, name: str) -> Any:
+        self._read.add(f"{self._name}.{name}")
+        return getattr(self._table, name)
 
 
 def _list_values(gpu: Gpu) -> bytes:

@@ -39,8 +39,7 @@ PAGE = ROOT / "docs" / "figures.md"
 NONE, SAME, LIMITLESS = None, 1.0, 1e9
 
 # What neutral means for a figure: a value, the name of a figure beside it whose value it takes, or None for
-# an optional one that is not there. Of several, the one that loses least. Figures without a row are the base
-# of their resource: latencies, rates, sizes, lines and sectors.
+# an optional one that is not there. Of several, the one that loses least.
 NEUTRAL: Mapping[str, tuple[Value, ...]] = {
     # load/store path and L1
     "memory.read_release_cycles": (0.0,),
@@ -139,6 +138,20 @@ NEUTRAL: Mapping[str, tuple[Value, ...]] = {
     "warpgroup_contention.operand_queue_cycles": (0.0, LIMITLESS),
     "warpgroup_contention.max_queued_products": (0.0,),
 }
+# What the others are counted in: latencies, rates, sizes.
+BASE = frozenset(
+    f"{table}.{name}"
+    for table, names in {
+        "memory": (
+            *("l1_latency_cycles", "shared_latency_cycles", "l2_latency_cycles", "dram_latency_cycles"),
+            *("l1_bytes_per_cycle_per_sm", "shared_bytes_per_cycle_per_sm", "l2_bytes_per_cycle_per_sm"),
+            *("l1_shared_bytes_per_sm", "instruction_cache_bytes", "constant_line_bytes", "line_bytes"),
+            *("sector_bytes", "l1_ways", "l2_ways", "shared_pass_cycles"),
+        ),
+        "instruction_caches": ("sm_bytes",),
+    }.items()
+    for name in names
+)
 # Figures that speak of one thing, set to neutral together (the first neutral of each), or a whole table.
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "all contention": ("warpgroup_contention",),
