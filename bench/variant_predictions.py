@@ -112,36 +112,45 @@ class _DumpLaunches:
 
     def _compute(self, case: Case, variant: Variant) -> Answer:
         counted = self._count(case)
-        launch = msgspec.structs.replace(
-            make_launch(msgspec.structs.replace(case, clock_mhz=variant.clock_mhz)),
-            dynamic_shared_bytes=counted.launch.dynamic_shared_bytes,
-        )
         experiment = counted.cache_experiment
         if experiment is not None:  # a fresh one: it keeps the CTAs that are resident on its first GPU
             given = (name for name in experiment.__struct_fields__ if not name.startswith("_"))
             experiment = type(experiment)(**{name: getattr(experiment, name) for name in given})
-        counted = msgspec.structs.replace(counted, launch=launch, cache_experiment=experiment)
-        placed = bind_to_gpu(counted, variant.gpu)
-        if isinstance(placed, Refusal):
-            return Answer(refusal=placed.reason)
-        found = find_model("sm")(placed).prediction
-        return Answer(
-            predicted_us=found.time_us,
-            clock_mhz=found.clock_mhz,
-            bound=found.bound,
-            stalls={stall.value: cycles / found.cycles for stall, cycles in found.cpi_stack.items()},
-            busy={name: cycles / found.cycles for name, cycles in found.bounds_cycles.items()},
-            guessed=measure_guessed_share(placed),
-        )
+        return predict_counted(msgspec.structs.replace(counted, cache_experiment=experiment), case, variant)
 
     def _count(self, case: Case) -> CountedLaunch:
         key = (case.kernel, case.execution_key)
         if key not in self._counted:
             self._program = self._program or load(str(self._dump))
-            loaded = _find_kernel(self._program, case)
-            launch = msgspec.structs.replace(make_launch(case), clock_mhz=None)
-            self._counted[key] = next(iter(KernelAnalyzer(Options(launch=launch)).count_launches(loaded)))
+            self._counted[key] = count_case(self._program, case)
         return self._counted[key]
+
+
+def count_case(program: Program, case: Case) -> CountedLaunch:
+    """Execute the launch of a row; the same for all GPUs and clocks."""
+    launch = msgspec.structs.replace(make_launch(case), clock_mhz=None)
+    loaded = _find_kernel(program, case)
+    return next(iter(KernelAnalyzer(Options(launch=launch)).count_launches(loaded)))
+
+
+def predict_counted(counted: CountedLaunch, case: Case, variant: Variant, model: str = "sm") -> Answer:
+    """Return what a model says of a counted row on a GPU."""
+    given = make_launch(msgspec.structs.replace(case, arguments=(), clock_mhz=variant.clock_mhz))
+    launch = msgspec.structs.replace(
+        counted.launch, clock_mhz=given.clock_mhz, l2_is_cold=given.l2_is_cold, timing=given.timing
+    )
+    placed = bind_to_gpu(msgspec.structs.replace(counted, launch=launch), variant.gpu)
+    if isinstance(placed, Refusal):
+        return Answer(refusal=placed.reason)
+    found = find_model(model)(placed).prediction
+    return Answer(
+        predicted_us=found.time_us,
+        clock_mhz=found.clock_mhz,
+        bound=found.bound,
+        stalls={stall.value: cycles / found.cycles for stall, cycles in found.cpi_stack.items()},
+        busy={name: cycles / found.cycles for name, cycles in found.bounds_cycles.items()},
+        guessed=measure_guessed_share(placed),
+    )
 
 
 def _find_kernel(program: Program, case: Case) -> LoadedKernel:

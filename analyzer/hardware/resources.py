@@ -319,7 +319,7 @@ RESOURCES: tuple[Resource, ...] = (
         _latencies(
             *_latency(*CACHED_LOAD_CLASSES, _S.LOCAL_LOAD), follows=("memory.l1_latency_cycles",)
         ),
-        _sizes("memory.l1_shared_bytes_per_sm", "memory.mshrs_per_sm"),
+        _sizes("memory.l1_shared_bytes_per_sm"),
         _ratios(
             "memory.lines_per_pass", "memory.line_bytes", "memory.sector_bytes", "memory.l1_ways",
             "memory.spill_lost_from", "memory.spill_lost_by",

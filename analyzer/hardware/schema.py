@@ -127,7 +127,6 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     # What the slowest of a batch of lines from the DRAM takes beyond the latency of one, where CTAs share
     # them and wait for the same fill; None: it is not known that they do.
     dram_batch_cycles: HardwareParameter | None = None
-    mshrs_per_sm: HardwareParameter | None = None  # L1 misses in flight; None: no limit
     ldgsts_per_warp: HardwareParameter | None = None  # LDGSTS in flight; None: no limit
     # part of what is stored to local memory that goes on to the L2; None: what the L1 cannot keep
     local_store_l2_share: HardwareParameter | None = None

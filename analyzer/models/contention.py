@@ -2,11 +2,9 @@
 
 GCoM's part is equations 7 to 13 of AMALI (Cao et al., ISCA 2025). AMALI does not print MDM's formulas; they
 follow the authors' artifact (github.com/wanglu1991/MDM-functional-simulator): the misses in flight of all SMs
-queue at the NoC and the DRAM. If they exceed the MSHRs, a request waits for the whole queue, else for half of
-it on average. Misses beyond the MSHRs wait in batches.
+queue at the NoC and the DRAM, where a request waits for half of the queue on average. MSHRs do not run out
+(AMALI's table 2: unlimited).
 """
-
-import math
 
 import numpy as np
 from msgspec import Struct
@@ -18,7 +16,7 @@ from analyzer.models.bounds import convert_to_bytes_per_cycle
 from analyzer.models.interface import ModelInput, Stall
 from analyzer.models.intervals import Intervals
 from analyzer.models.l2_rate import compute_launch_l2_gbps
-from analyzer.models.miss_rates import MissRates, compute_memory_latency_cycles
+from analyzer.models.miss_rates import MissRates
 from analyzer.models.stalls import StallAccumulator
 
 ISSUE_RATE_PER_CYCLE = 1.0  # warp instructions per cycle and sub-core: AMALI table 2, single-issue
@@ -111,8 +109,7 @@ def add_memory_contention(
 
     covered[k]: cycles of interval k that are attributed already, to issue and to contention; the queues of a
     memory interval cost what exceeds those of all its parts. A memory interval runs as often as its most
-    executed part, in whose runs the others take part. Misses are counted in lines; writes occupy NoC and DRAM
-    but no MSHR.
+    executed part, in whose runs the others take part. Misses are counted in lines.
     """
     n = int(intervals.memory_interval[-1]) + 1
     runs = np.zeros(n)
@@ -125,17 +122,9 @@ def add_memory_contention(
     line = model_input.arch.memory.line_bytes.value
     lines = miss_rates.l1_miss_rate / line * wave_load.warps_per_sm
     reads, writes = of_memory(intervals.read_bytes) * lines, of_memory(intervals.written_bytes) * lines
-    mshrs = _find_mshr_count(model_input)
-    is_divergent = reads > mshrs
-    queue = (
-        _compute_line_service_cycles(model_input, miss_rates, clock_mhz)
-        * wave_load.n_busy_sms
-        * (np.minimum(reads, mshrs) + writes)
-    )
-    queue *= np.where(is_divergent, 1.0, 0.5)
-    latency = compute_memory_latency_cycles(model_input, miss_rates) + queue
-    batches = np.where(is_divergent, _compute_mean_batch(reads, mshrs) - 1.0, 0.0) * latency
-    cycles = np.maximum(queue + batches - of_memory(covered), 0.0) * runs * wave_load.n_waves
+    service_cycles = _compute_line_service_cycles(model_input, miss_rates, clock_mhz)
+    queue = service_cycles * wave_load.n_busy_sms * (reads + writes) * 0.5
+    cycles = np.maximum(queue - of_memory(covered), 0.0) * runs * wave_load.n_waves
     of_row = intervals.memory_interval[intervals.interval_of_row]
     moved = model_input.access_bytes.global_bytes * intervals.executions[intervals.interval_of_row]
     whole = np.bincount(of_row, weights=moved, minlength=n)
@@ -145,11 +134,6 @@ def add_memory_contention(
     return float(charged.sum())
 
 
-def _find_mshr_count(model_input: ModelInput) -> float:
-    figure = model_input.arch.memory.mshrs_per_sm
-    return math.inf if figure is None else figure.value
-
-
 def _compute_line_service_cycles(model_input: ModelInput, miss_rates: MissRates, clock_mhz: float) -> float:
     """Return the cycles for which one line occupies the NoC, and the DRAM if it misses the L2."""
     line, dram_gbps = model_input.arch.memory.line_bytes.value, model_input.gpu.peak_dram_gbps.value
@@ -157,14 +141,3 @@ def _compute_line_service_cycles(model_input: ModelInput, miss_rates: MissRates,
     return line / convert_to_bytes_per_cycle(l2_gbps, clock_mhz) + miss_rates.dram_share * (
         line / convert_to_bytes_per_cycle(dram_gbps, clock_mhz)
     )
-
-
-def _compute_mean_batch(requests: FloatArray, mshrs: float) -> FloatArray:
-    """Return the mean of ceil(j / MSHRs) over requests j = 1 ... R."""
-    if math.isinf(mshrs):
-        return np.ones_like(requests)
-    full = np.floor(requests / mshrs)
-    rest = requests - full * mshrs
-    whole = mshrs * full * (full + 1) / 2 + rest * (full + 1)
-    mean: FloatArray = np.divide(whole, requests, out=np.ones_like(requests), where=requests > 0)
-    return mean
