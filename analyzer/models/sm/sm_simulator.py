@@ -79,8 +79,8 @@ _MEETING_KINDS = frozenset(
     }
 )
 # Full waves of CTAs are skipped where as many take the same as those before them: at least so many behind the
-# first one, or any after so many steps.
-_LEAST_WAVES, _MOST_STEPS, _WAVE_TOLERANCE = 4, 200_000, 0.005
+# first one, two after some steps, and any after very many.
+_LEAST_WAVES, _MANY_STEPS, _MOST_STEPS, _WAVE_TOLERANCE = 4, 60_000, 150_000, 0.005
 _LEAST_PACE_STEPS = 20_000  # after which the pace of warps is looked at
 _FIRST_WARP_NUMBER = 1 << 40  # the number of the first warp; later ones have lower numbers and come first
 _RUN_LEAD = 1 << 50  # on all turns: a warp that goes on without a wait comes first
@@ -396,9 +396,10 @@ class _SmSimulator:
         n_waves = (self.n_full - self.n_launched) // slots
         if not self.skips or n_waves < 1 or len(ends) <= 2 * slots:
             return
-        is_dear = self.result.n_steps >= _MOST_STEPS
+        n_steps = self.result.n_steps
+        is_dear = n_steps >= _MOST_STEPS
         half = (len(ends) // slots - 1) // 2 * slots
-        if half < (1 if is_dear else _LEAST_WAVES // 2 * slots):
+        if half < (slots if n_steps >= _MANY_STEPS else _LEAST_WAVES // 2 * slots):
             return
         cycles, before = ends[-1] - ends[-1 - half], ends[-1 - half] - ends[-1 - 2 * half]
         if abs(cycles - before) > _WAVE_TOLERANCE * cycles and not is_dear:
