@@ -153,8 +153,9 @@ class FastForward:
     ) -> Skip:
         """Move all warps by as many stretches from mark to mark as they have left, and at most so many."""
         moves = self._even_out(self._find_moves(warps, first, last))
-        if any(not (move.n_done or wait == 0.0) for move, wait in zip(moves, last.waits, strict=False)):
-            return _NO_SKIP  # who waits for long goes on meanwhile
+        for move, before, now in zip(moves, first.waits, last.waits, strict=False):
+            if not move.n_done and now > 0.0 and first.time + before == last.time + now:
+                return _NO_SKIP  # who waits for long goes on meanwhile
         n_stretches = min((move.n_left for move in moves if move.n_done), default=0)
         if n_stretches < 1:
             return _NO_SKIP
