@@ -104,7 +104,7 @@ def answer_edits(case: Case, edits: Sequence[Edit], code: str) -> Row:
     code: digest of what predicts.
     """
     gpu = load_gpu(case.gpu)
-    path = ANSWERS / f"{digest_json([code, str(find_path(case)), [gpu.file, gpu.arch]])}.json"
+    path = ANSWERS / f"{digest_json([code, find_path(case).name, [gpu.file, gpu.arch]])}.json"
     kept: dict[str, float] = msgspec.json.decode(path.read_bytes()) if path.exists() else {}
     here = [edit for edit in edits if _list_values(edit.apply(gpu)) != _list_values(gpu)]
     keys = {edit.name: digest_json(edit.values) for edit in here}
