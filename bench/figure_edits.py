@@ -35,7 +35,7 @@ _OF_PRODUCT = {
     "memory.dram_read_efficiency": "read_gbps",
 }
 _WATCHED_TABLES = ("memory", "instruction_caches", "issue", "warpgroup_contention")
-_SIMULATION = "estimate_sm_cycles"  # of models/sm: programs and parameters to cycles
+_SIMULATION = "simulate_ctas"  # of models/sm: programs and parameters to cycles
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ def answer_edits(case: Case, edits: Sequence[Edit], code: str) -> Row:
     code: digest of what predicts.
     """
     gpu = load_gpu(case.gpu)
-    path = ANSWERS / f"{digest_json([code, str(find_path(case)), [gpu.file, gpu.arch]])}.json"
+    path = ANSWERS / f"{digest_json([code, find_path(case).name, [gpu.file, gpu.arch]])}.json"
     kept: dict[str, float] = msgspec.json.decode(path.read_bytes()) if path.exists() else {}
     here = [edit for edit in edits if _list_values(edit.apply(gpu)) != _list_values(gpu)]
     keys = {edit.name: digest_json(edit.values) for edit in here}

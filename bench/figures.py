@@ -304,9 +304,8 @@ def render_page(rows: Sequence[Row], edits: Sequence[Edit]) -> str:
     singles = []
     for key, neutrals in NEUTRAL.items():
         names = [f"{key} = {_format_neutral(value)}" for value in neutrals]
-        singles += (
-            [min((losses[one] for one in names if one in losses), key=_rank)] if names[0] in losses else []
-        )
+        if known := [losses[one] for one in names if one in losses]:
+            singles.append(min(known, key=_rank))
     groups = [losses[name] for name in GROUPS if name in losses]
     error = np.mean([abs(row.as_is_us / row.measured_us - 1.0) for row in rows])
     ranked = sorted(singles, key=_rank)
@@ -361,12 +360,15 @@ def main() -> None:
     parser.add_argument("--figure", action="append", default=[], help="a glob of edits; the page is printed")
     parser.add_argument("--suite", action="append", default=[], help="a glob; the page is printed")
     parser.add_argument("--sample", type=int, help="so many rows of a suite and GPU; the page is printed")
+    parser.add_argument("--first", action="store_true", help="first neutrals, no groups; the page is printed")
     parser.add_argument("--without", nargs="+", default=[], metavar="NAME[=VALUE]")
     given = parser.parse_args()
     edits = [
         edit
         for edit in list_edits()
         if not given.figure or any(fnmatchcase(edit.name, pattern) for pattern in given.figure)
+        if not given.first or NEUTRAL.get(edit.values[0][0], (None,))[0] == edit.values[0][1]
+        if not given.first or edit.name not in GROUPS
     ]
     if given.without:
         edits = [make_joint_edit("together", given.without)]
@@ -374,7 +376,7 @@ def main() -> None:
     rows = predict_edits(cases, edits, given.jobs)
     if given.without:
         print(render_table(_COLUMNS, [_make_line(measure_loss(rows, "together"))]))
-    elif given.figure or given.suite or given.sample:
+    elif given.figure or given.suite or given.sample or given.first:
         print(render_page(rows, edits))
     else:
         publish_page(PAGE, render_page(rows, edits))
