@@ -45,6 +45,8 @@ from analyzer.models.timeline_warp import InstructionTiming
 
 # Up to so many waves of CTAs, the longest CTA may decide the time of a launch.
 _MAX_LONGEST_CTA_WAVES = 2
+# Roles of a CTA with more steps, in long loops, are those of the loops that warps enter.
+_MAX_ROLE_STEPS, _LONG_LOOP_ITERATIONS, _FEW_CTAS_PER_SM = 200_000, 32, 4
 _SIMULATED_COUNTS = (1, 2, 3, 4, 8, 16)  # of CTAs on an SM, whose speed is simulated
 
 
@@ -158,7 +160,7 @@ def simulate_launch(model_input: ModelInput, miss_rates: MissRates, clock_mhz: f
     )
     timing = _time_instructions(model_input, options, resource_demand)
     parameters = _make_sm_parameters(model_input, warp_roles, options.read_release_cycles, clock_mhz)
-    cta_programs = _build_cta_programs(model_input, warp_roles, timing, resource_demand, parameters)
+    cta_programs = _build_cta_programs(model_input, warp_roles, timing, resource_demand, parameters, n_ctas)
     min_cycles = longest = 0.0
     is_longest_last = n_ctas <= _MAX_LONGEST_CTA_WAVES * parameters.ctas_per_sm
     work, busiest = _find_scheduled_work(model_input), warp_roles.busiest_cta
@@ -337,6 +339,7 @@ def _build_cta_programs(
     timing: InstructionTiming,
     resource_demand: ResourceDemand,
     parameters: SmParameters,
+    n_ctas: int,
 ) -> _CtaPrograms:
     warp_programs = _build_warp_programs(model_input, warp_roles, timing, resource_demand)
     parameters = replace(
@@ -344,7 +347,32 @@ def _build_cta_programs(
         role_by_warp=warp_roles.role_by_warp,
         pipelines=_make_all_pipeline_parameters(model_input, warp_programs, warp_roles),
     )
+    if (
+        warp_roles.merged_by_loops is not None
+        and not parameters.pipelines
+        and _count_steps(warp_programs, parameters, n_ctas) > _MAX_ROLE_STEPS
+        and _has_long_loop(warp_programs)
+    ):
+        # Over many iterations warps of one loop share out what each does more than others.
+        return _build_cta_programs(
+            model_input, warp_roles.merged_by_loops, timing, resource_demand, parameters, n_ctas
+        )
     return _CtaPrograms(warp_programs, parameters)
+
+
+def _has_long_loop(warp_programs: tuple[WarpProgram, ...]) -> bool:
+    return any(
+        one.iterations > _LONG_LOOP_ITERATIONS for program in warp_programs for one in program.sequences
+    )
+
+
+def _count_steps(warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, n_ctas: int) -> int:
+    """Count the steps of so many CTAs, of three waves of many at most."""
+    by_role = [
+        sum((one.stop - one.start) * one.iterations for one in program.sequences) for program in warp_programs
+    ]
+    most = 3 * parameters.ctas_per_sm if parameters.ctas_per_sm > _FEW_CTAS_PER_SM else n_ctas
+    return min(n_ctas, most) * sum(by_role[role] for role in parameters.role_by_warp)
 
 
 def _estimate_lone_cta(
@@ -355,7 +383,7 @@ def _estimate_lone_cta(
     parameters: SmParameters,
 ) -> float:
     """Estimate the cycles of one CTA that has its SM for itself."""
-    found = _build_cta_programs(model_input, warp_roles, timing, resource_demand, parameters)
+    found = _build_cta_programs(model_input, warp_roles, timing, resource_demand, parameters, 1)
     return simulate_ctas(found.warp_programs, found.parameters, 1).cycles
 
 

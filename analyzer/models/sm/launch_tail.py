@@ -101,6 +101,8 @@ def _find_gathered_ctas(
     0 where neither L2 nor DRAM binds: CTAs of FFMA end together by two and three an SM, and .7 of their time
     apart by five, and the simulation does not tell that well.
     """
+    if load.n_full not in found.ended_ctas:
+        return 0
     last = found.ended_ctas.index(load.n_full) + 1
     ends = found.cta_end_cycles[max(0, last - load.n_slots) : last]
     busy_cycles = load.n_full * _sum_shared_cycles(warp_programs, parameters)

@@ -22,6 +22,7 @@ are taken in that loop: each step does so, and one in two steps makes no call at
 in place of columns, this takes 0.86 to 1.05 of the time of one function with everything inline (10 kernels).
 """
 
+import math
 from collections import Counter, deque
 from heapq import heappop, heappush, heappushpop
 from itertools import chain
@@ -81,6 +82,9 @@ _MEETING_KINDS = frozenset(
 # Full waves of CTAs are skipped where as many take the same as those before them: at least so many behind the
 # first one, two after some steps, and any after very many.
 _LEAST_WAVES, _MANY_STEPS, _MOST_STEPS, _WAVE_TOLERANCE = 4, 60_000, 150_000, 0.005
+# After so many steps, what is left takes the pace of those behind a part of them: warps of many CTAs at
+# different places of their loops, where no state comes again before one of them ends.
+_ABANDONED_STEPS, _PACE_START_SHARE = 260_000, 0.3
 _LEAST_PACE_STEPS = 20_000  # after which the pace of warps is looked at
 _FIRST_WARP_NUMBER = 1 << 40  # the number of the first warp; later ones have lower numbers and come first
 _RUN_LEAD = 1 << 50  # on all turns: a warp that goes on without a wait comes first
@@ -106,7 +110,9 @@ def simulate_ctas(
     skips: iterations and CTAs that repeat others; False simulates each of them.
     """
     listed = min(map(find_listed_share, warp_programs))
-    return _SmSimulator(warp_programs, parameters, n_ctas, last_wave, listed, skips=skips).run()
+    if not skips:
+        return _SmSimulator(warp_programs, parameters, n_ctas, last_wave, listed, skips=False).run(math.inf)
+    return _SmSimulator(warp_programs, parameters, n_ctas, last_wave, listed).run(_ABANDONED_STEPS)
 
 
 class _SmSimulator:
@@ -120,13 +126,13 @@ class _SmSimulator:
         last_wave: LastWave | None,
         listed_share: float,
         *,
-        skips: bool,
+        skips: bool = True,
     ) -> None:
         self.warp_programs, self.parameters, self.listed_share = warp_programs, parameters, listed_share
         self.skips = skips
         self.n_ctas, self.n_launched, self.n_ended = n_ctas, 0, 0
         self.n_full = n_ctas if last_wave is None else last_wave.n_full
-        self.skipped_cycles = 0.0
+        self.skipped_cycles = self.last_time = 0.0
         n_simulated = min(n_ctas, _LEAST_WAVES * parameters.ctas_per_sm)
         self.pace_steps = self.next_pace_mark = max(_LEAST_PACE_STEPS, 2 * _MOST_STEPS // n_simulated)
         self.next_warp_number = _FIRST_WARP_NUMBER
@@ -194,25 +200,50 @@ class _SmSimulator:
         """Start an instruction of the XU after its turn at the port that memory instructions take."""
         return self.subcores.serve_result(warp, step, self.path.dispatch(step, at), time)
 
-    def run(self) -> SimulationResult:
-        """Run all CTAs to their end."""
+    def run(self, most_steps: float) -> SimulationResult:
+        """Run all CTAs to their end, or until so many steps are simulated; the rest then takes their pace."""
         for _ in range(min(self.parameters.ctas_per_sm, self.n_ctas)):
             self.launch_cta(0.0)
-        self.run_events()
+        self.run_events(_PACE_START_SHARE * most_steps)
+        begin, n_begun = self.last_time, self.count_done_steps()
+        self.run_events(most_steps)
         result = self.result
-        result.cycles = max(self.path.end_cycles + self.skipped_cycles, *result.cta_end_cycles)
-        if self.listed_share < 1.0:
-            result.cycles /= self.listed_share
-            result.cta_end_cycles = [cycles / self.listed_share for cycles in result.cta_end_cycles]
+        result.cycles = max([self.path.end_cycles + self.skipped_cycles, *result.cta_end_cycles])
+        if self.resident_ctas:
+            n_done = self.count_done_steps()
+            n_left = self.n_ctas * self.count_cta_steps() - n_done
+            result.cycles = self.last_time + n_left * (self.last_time - begin) / max(1, n_done - n_begun)
+        result.cycles /= self.listed_share
+        result.cta_end_cycles = [cycles / self.listed_share for cycles in result.cta_end_cycles]
         result.waits = [list(chain.from_iterable(by_step)) for by_step in self.wait_cycles]
         return result
 
-    def run_events(self) -> None:  # noqa: C901 - see the module: all that each step does
-        """Follow the warp with the earliest time until another one's comes first, and so on."""
+    def count_cta_steps(self) -> int:
+        """Count the steps of a CTA."""
+        return sum(int(self.plans[role].n_steps[-1]) for role in self.parameters.role_by_warp)
+
+    def count_done_steps(self) -> int:
+        """Count the steps that all warps have done, skipped ones too."""
+        return self.n_ended * self.count_cta_steps() + sum(
+            self.plans[warp.role].count_steps(warp.sequence, warp.iteration)
+            for cta in self.resident_ctas
+            for warp in cta.warps
+        )
+
+    def run_events(self, most_steps: float) -> None:  # noqa: C901 - see the module: all that each step does
+        """Follow the warp with the earliest time until another one's comes first, and so on.
+
+        most_steps: after which the rest is left.
+        """
         heap, code, takes_turns = self.heap, self.code, self.takes_turns
         in_runs = self.parameters.issues_in_runs
         resumed: tuple[float, int, SimulatedWarp] | None = None  # the last warp, where it is not kept
+        result, time = self.result, 0.0
         while resumed is not None or heap or self.release_blocked_warps():
+            if result.n_steps >= most_steps:
+                if resumed is not None:
+                    heappush(heap, resumed)
+                break
             time, _, entry = heappop(heap) if resumed is None else heappushpop(heap, resumed)
             resumed = None
             warp = self.path.admit_warp() if entry is None else entry
@@ -300,6 +331,8 @@ class _SmSimulator:
                     )
                     resumed = (time, warp.number - _RUN_LEAD if is_run else warp.turn, warp)
                     break
+
+        self.last_time = time + self.skipped_cycles
 
     def launch_cta(self, time: float) -> None:
         """Put the warps of the next CTA on the heap, an interval after the last start at the earliest."""

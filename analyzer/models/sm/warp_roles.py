@@ -44,6 +44,7 @@ class WarpRoles(Struct, frozen=True, eq=False):
     role_by_warp: tuple[int, ...]
     n_busy_ctas: float  # of the grid: CTAs that do more than test whether there is work
     mean_work_share: float = 1.0  # instructions of the mean CTA over those of this one
+    merged_by_loops: "WarpRoles | None" = None  # one role for all warps in the same loops; None if the same
     busiest_cta: "WarpRoles | None" = (
         None  # the CTA with most work; None if it has hardly more, or is this one
     )
@@ -251,16 +252,16 @@ def _split_roles_by_work(
     for number, group in enumerate(groups):
         if warp_slots := [slot for slot, role in enumerate(roles) if role == number]:
             kinds += _merge_similar_kinds(_make_kinds(group, warp_slots), block_costs)
+    merged = WarpRoles(tuple(average_execution_counts(model_input, group) for group in groups), roles, ctas)
     if len(kinds) == len(groups):
-        means = tuple(average_execution_counts(model_input, group) for group in groups)
-        return WarpRoles(means, roles, ctas)
+        return merged
     role_by_warp = [
         next(n for n, kind in enumerate(kinds) if slot in kind.warp_slots) for slot in range(len(roles))
     ]
     weights = (
         count_instruction_executions(model_input.cfg, tuple(kind.block_counts.tolist())) for kind in kinds
     )
-    return WarpRoles(tuple(weights), tuple(role_by_warp), ctas)
+    return WarpRoles(tuple(weights), tuple(role_by_warp), ctas, merged_by_loops=merged)
 
 
 def _make_kinds(group: list[WarpClass], warp_slots: list[int]) -> list[_WarpKind]:
