@@ -32,6 +32,7 @@ from msgspec import Struct
 from analyzer.demand.opcode_costs import PIPE_INDEX
 from analyzer.ir.scheduling import Pipe
 from analyzer.models.sm.cta_barriers import CtaBarriers
+from analyzer.models.sm.cta_sequence import CtaSequence
 from analyzer.models.sm.fast_forward import MIN_SKIPPED_ITERATIONS, FastForward
 from analyzer.models.sm.instruction_fetch import InstructionCache
 from analyzer.models.sm.iteration_plan import find_listed_share, plan_warp
@@ -79,13 +80,9 @@ _MEETING_KINDS = frozenset(
         *(StepKind.MBARRIER_COMMIT, StepKind.BULK_COPY_IN),
     }
 )
-# Full waves of CTAs are skipped where as many take the same as those before them: at least so many behind the
-# first one, two after some steps, and any after very many.
-_LEAST_WAVES, _MANY_STEPS, _MOST_STEPS, _WAVE_TOLERANCE = 4, 60_000, 150_000, 0.005
 # After so many steps, what is left takes the pace of those behind a part of them: warps of many CTAs at
 # different places of their loops, where no state comes again before one of them ends.
 _ABANDONED_STEPS, _PACE_START_SHARE = 260_000, 0.3
-_LEAST_PACE_STEPS = 20_000  # after which the pace of warps is looked at
 _FIRST_WARP_NUMBER = 1 << 40  # the number of the first warp; later ones have lower numbers and come first
 _RUN_LEAD = 1 << 50  # on all turns: a warp that goes on without a wait comes first
 
@@ -130,16 +127,13 @@ class _SmSimulator:
     ) -> None:
         self.warp_programs, self.parameters, self.listed_share = warp_programs, parameters, listed_share
         self.skips = skips
-        self.n_ctas, self.n_launched, self.n_ended = n_ctas, 0, 0
-        self.n_full = n_ctas if last_wave is None else last_wave.n_full
         self.skipped_cycles = self.last_time = 0.0
-        n_simulated = min(n_ctas, _LEAST_WAVES * parameters.ctas_per_sm)
-        self.pace_steps = self.next_pace_mark = max(_LEAST_PACE_STEPS, 2 * _MOST_STEPS // n_simulated)
         self.next_warp_number = _FIRST_WARP_NUMBER
         self.resident_ctas: list[SimulatedCta] = []
-        self.last_start = -parameters.cta_start_interval_cycles
-        self.last_end = -parameters.cta_end_interval_cycles
         self.result = SimulationResult(iterations=[Counter() for _ in warp_programs])
+        n_full = n_ctas if last_wave is None else last_wave.n_full
+        self.ctas = CtaSequence(n_ctas, n_full, parameters, self.result)
+        self.next_pace_mark = self.ctas.pace_steps
         self.heap: EventHeap = []
         # Beside products of warpgroups, and in runs, warps issue in turns; see the module and `issue_order`.
         self.takes_turns, self.turn = bool(parameters.pipe_slowdowns) or parameters.issues_in_runs, 0
@@ -202,7 +196,7 @@ class _SmSimulator:
 
     def run(self, most_steps: float) -> SimulationResult:
         """Run all CTAs to their end, or until so many steps are simulated; the rest then takes their pace."""
-        for _ in range(min(self.parameters.ctas_per_sm, self.n_ctas)):
+        for _ in range(min(self.parameters.ctas_per_sm, self.ctas.n_ctas)):
             self.launch_cta(0.0)
         self.run_events(_PACE_START_SHARE * most_steps)
         begin, n_begun = self.last_time, self.count_done_steps()
@@ -211,7 +205,7 @@ class _SmSimulator:
         result.cycles = max([self.path.end_cycles + self.skipped_cycles, *result.cta_end_cycles])
         if self.resident_ctas:
             n_done = self.count_done_steps()
-            n_left = self.n_ctas * self.count_cta_steps() - n_done
+            n_left = self.ctas.n_ctas * self.count_cta_steps() - n_done
             result.cycles = self.last_time + n_left * (self.last_time - begin) / max(1, n_done - n_begun)
         result.cycles /= self.listed_share
         result.cta_end_cycles = [cycles / self.listed_share for cycles in result.cta_end_cycles]
@@ -224,7 +218,7 @@ class _SmSimulator:
 
     def count_done_steps(self) -> int:
         """Count the steps that all warps have done, skipped ones too."""
-        return self.n_ended * self.count_cta_steps() + sum(
+        return self.ctas.n_ended * self.count_cta_steps() + sum(
             self.plans[warp.role].count_steps(warp.sequence, warp.iteration)
             for cta in self.resident_ctas
             for warp in cta.warps
@@ -337,10 +331,10 @@ class _SmSimulator:
     def launch_cta(self, time: float) -> None:
         """Put the warps of the next CTA on the heap, an interval after the last start at the earliest."""
         parameters = self.parameters
-        time = max(time, self.last_start + parameters.cta_start_interval_cycles)
-        self.last_start = time
-        all_steps = self.steps if self.n_launched < self.n_full else self.last_steps
-        self.n_launched += 1
+        time = max(time, self.ctas.last_start + parameters.cta_start_interval_cycles)
+        self.ctas.last_start = time
+        all_steps = self.steps if self.ctas.n_launched < self.ctas.n_full else self.last_steps
+        self.ctas.n_launched += 1
         cta = SimulatedCta(len(parameters.role_by_warp), parameters.pipelines)
         self.resident_ctas.append(cta)
         self.fast_forward.forget()
@@ -396,7 +390,7 @@ class _SmSimulator:
         if self.fast_forward.leads(warp, n_warps):
             skipped = self.fast_forward.skip(key, time, self.resident_ctas, self.path)
         elif self.result.n_steps >= self.next_pace_mark:
-            self.next_pace_mark = self.result.n_steps + self.pace_steps
+            self.next_pace_mark = self.result.n_steps + self.ctas.pace_steps
             skipped = self.fast_forward.skip_at_pace(time, self.resident_ctas, self.path)
         else:
             return
@@ -415,34 +409,12 @@ class _SmSimulator:
         self.resident_ctas.remove(cta)
         self.fast_forward.forget()
         time = max(time, cta.drain_end)
-        time = self.last_end = max(time, self.last_end + self.parameters.cta_end_interval_cycles)
-        self.n_ended += 1
-        self.result.ended_ctas.append(self.n_ended)
-        self.result.cta_end_cycles.append(time + self.skipped_cycles)
-        self.skip_waves()
-        if self.n_launched < self.n_ctas:
+        time = self.ctas.last_end = max(time, self.ctas.last_end + self.parameters.cta_end_interval_cycles)
+        self.ctas.end_cta(time + self.skipped_cycles)
+        if self.skips:
+            self.skipped_cycles += self.ctas.skip_waves()
+        if self.ctas.n_launched < self.ctas.n_ctas:
             self.launch_cta(time + self.parameters.cta_turnover_cycles)
-
-    def skip_waves(self) -> None:
-        """Skip full waves of CTAs where the latest ones took as long as those before them."""
-        slots, ends = self.parameters.ctas_per_sm, self.result.cta_end_cycles
-        n_waves = (self.n_full - self.n_launched) // slots
-        if not self.skips or n_waves < 1 or len(ends) <= 2 * slots:
-            return
-        n_steps = self.result.n_steps
-        is_dear = n_steps >= _MOST_STEPS
-        half = (len(ends) // slots - 1) // 2 * slots
-        if half < (slots if n_steps >= _MANY_STEPS else _LEAST_WAVES // 2 * slots):
-            return
-        cycles, before = ends[-1] - ends[-1 - half], ends[-1 - half] - ends[-1 - 2 * half]
-        if abs(cycles - before) > _WAVE_TOLERANCE * cycles and not is_dear:
-            return
-        skipped = n_waves * slots / (2 * half) * (cycles + before)
-        self.skipped_cycles += skipped
-        self.n_launched += n_waves * slots
-        self.n_ended += n_waves * slots
-        self.result.ended_ctas[-1] = self.n_ended
-        ends[-1] += skipped
 
     def release_blocked_warps(self) -> bool:
         """Let warps go on that wait for others which never come, and return whether there were any.
