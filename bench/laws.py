@@ -46,7 +46,6 @@ from analyzer.hardware.parameter_edits import (
     with_settings,
 )
 from analyzer.hardware.parameter_paths import collect_parameters
-from analyzer.hardware.resource_scaling import find_coupled_keys
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.ir.scheduling import SM_LEVEL_PIPES, Pipe
 from analyzer.models.bounds import DRAM_BOUND, L1_BOUND, L2_BOUND, SHARED_MEMORY_BOUND
@@ -75,7 +74,13 @@ _BINDING_SHARE, _IDLE_SHARE, _LEAST_COST = 0.95, 0.05, 0.6
 _LIGHT_TOLERANCE, _ROUNDING = 0.02, 1e-6
 _STEP, _NO_CHANGE = 1.05, 1e-9
 _SM_FACTORS = (0.75, 0.95, 1.0, 1.05, 1.25, 2.0)
-_UNREAD_SECTIONS = ("peak", "link", "energy", "power")  # no model reads them at a clock that is held
+# Resources with a rate of their own in time, and costs of a launch: the power of each in a faster machine.
+_TIMED_FIGURES: Mapping[str, Mapping[str, int]] = {
+    "clock": {"clock.boost_mhz": 1},
+    "l2": {"l2.rate": 1},
+    "dram": {"dram.rate": 1},
+    "launch": {"launch.overhead_us": -1, "launch.ctas_per_us": 1},
+}
 
 # ---- launches ------------------------------------------------------------------------------------
 
@@ -184,13 +189,6 @@ def _improve(key: str, factor: float) -> ParameterSetting:
 # ---- laws ----------------------------------------------------------------------------------------
 
 
-def _find_time_power(key: str) -> int:
-    """Return the power of time in a figure's unit, negated: 1 for rates and clocks, -1 for times."""
-    if key.endswith(("_gbps", "_mhz", "_per_us")):
-        return 1
-    return -1 if key.endswith("_us") else 0
-
-
 @cache
 def _read_figures(gpu: str) -> dict[str, float]:
     """Return the figures of a GPU that can be edited by a factor, by key."""
@@ -198,44 +196,26 @@ def _read_figures(gpu: str) -> dict[str, float]:
     return {key: known[key].value for key in list_parameter_keys(load_gpu(gpu)) if known[key].value > 0}
 
 
-def _list_timed_keys(gpu: Gpu) -> list[str]:
-    """Return the figures whose units have time, and that models read."""
-    return [
-        key
-        for key in _read_figures(gpu.key)
-        if _find_time_power(key) and key.partition(".")[0] not in _UNREAD_SECTIONS
-    ]
-
-
-def _scale_time(gpu: Gpu, keys: Sequence[str], factor: float) -> list[ParameterSetting]:
-    """Return settings that make rates of these keys a factor larger and times as much shorter.
-
-    Figures that would follow are set to what they are.
-    """
-    factors = {key: factor ** _find_time_power(key) for key in keys}
-    followers = {key for leader in keys for key in find_coupled_keys(leader)} - set(keys)
-    factors |= {key: 1.0 for key in followers if key in _read_figures(gpu.key)}
-    return [_scale(key, one) for key, one in factors.items()]
+def _scale_time(groups: Sequence[str], factor: float) -> list[ParameterSetting]:
+    """Return settings that make rates of these groups a factor larger and times as much shorter."""
+    return [_scale(key, factor**power) for group in groups for key, power in _TIMED_FIGURES[group].items()]
 
 
 def check_homogeneity(subject: Subject) -> Iterator[Violation]:
     """Yield a violation where a machine that is twice as fast in all does not take half the time."""
-    ratio = subject.ask_ratio(_scale_time(subject.gpu, _list_timed_keys(subject.gpu), 2.0))
+    ratio = subject.ask_ratio(_scale_time(list(_TIMED_FIGURES), 2.0))
     if ratio is not None and (excess := abs(2 * ratio - 1) - TOLERANCE) > 0:
         yield subject.make_violation(Law.HOMOGENEITY, "rates x2, times x0.5", f"time x{ratio:.4f}", excess)
 
 
 def check_euler(subject: Subject) -> Iterator[Violation]:
     """Yield a violation where the elasticities do not sum to -1."""
-    groups: dict[str, list[str]] = {}
-    for key in _list_timed_keys(subject.gpu):
-        groups.setdefault("l2" if key.startswith("l2.") else key.partition(".")[0], []).append(key)
     found: dict[str, float] = {}
-    for name, keys in groups.items():
-        ends = [subject.ask_ratio(_scale_time(subject.gpu, keys, step)) for step in (_STEP, 1 / _STEP)]
+    for group in _TIMED_FIGURES:
+        ends = [subject.ask_ratio(_scale_time([group], step)) for step in (_STEP, 1 / _STEP)]
         if ends[0] is None or ends[1] is None:
             return
-        found[name] = math.log(ends[0] / ends[1]) / (2 * math.log(_STEP))
+        found[group] = math.log(ends[0] / ends[1]) / (2 * math.log(_STEP))
     total = sum(found.values())
     if (excess := abs(total + 1) - _EULER_TOLERANCE) > 0:
         shown = " ".join(f"{name} {value:+.2f}" for name, value in found.items())
