@@ -81,6 +81,7 @@ _TIMED_FIGURES: Mapping[str, Mapping[str, int]] = {
     "dram": {"dram.rate": 1},
     "launch": {"launch.overhead_us": -1, "launch.ctas_per_us": 1},
 }
+_LAUNCH_CYCLES = {f"launch.latency.{name}" for name in ("alpha", "beta", "gamma", "intercept_cycles")}
 
 # ---- launches ------------------------------------------------------------------------------------
 
@@ -196,14 +197,19 @@ def _read_figures(gpu: str) -> dict[str, float]:
     return {key: known[key].value for key in list_parameter_keys(load_gpu(gpu)) if known[key].value > 0}
 
 
-def _scale_time(groups: Sequence[str], factor: float) -> list[ParameterSetting]:
-    """Return settings that make rates of these groups a factor larger and times as much shorter."""
-    return [_scale(key, factor**power) for group in groups for key, power in _TIMED_FIGURES[group].items()]
+def _scale_time(gpu: Gpu, groups: Sequence[str], factor: float) -> list[ParameterSetting]:
+    """Return settings that make rates of these groups a factor larger and times as much shorter.
+
+    What a launch takes in cycles is shorter by the clock alone.
+    """
+    kept = _LAUNCH_CYCLES & _read_figures(gpu.key).keys() if "launch" in groups else ()
+    powers = [item for group in groups for item in _TIMED_FIGURES[group].items()]
+    return [_scale(key, factor**power) for key, power in (*powers, *((key, 0) for key in sorted(kept)))]
 
 
 def check_homogeneity(subject: Subject) -> Iterator[Violation]:
     """Yield a violation where a machine that is twice as fast in all does not take half the time."""
-    ratio = subject.ask_ratio(_scale_time(list(_TIMED_FIGURES), 2.0))
+    ratio = subject.ask_ratio(_scale_time(subject.gpu, list(_TIMED_FIGURES), 2.0))
     if ratio is not None and (excess := abs(2 * ratio - 1) - TOLERANCE) > 0:
         yield subject.make_violation(Law.HOMOGENEITY, "rates x2, times x0.5", f"time x{ratio:.4f}", excess)
 
@@ -212,7 +218,7 @@ def check_euler(subject: Subject) -> Iterator[Violation]:
     """Yield a violation where the elasticities do not sum to -1."""
     found: dict[str, float] = {}
     for group in _TIMED_FIGURES:
-        ends = [subject.ask_ratio(_scale_time([group], step)) for step in (_STEP, 1 / _STEP)]
+        ends = [subject.ask_ratio(_scale_time(subject.gpu, [group], step)) for step in (_STEP, 1 / _STEP)]
         if ends[0] is None or ends[1] is None:
             return
         found[group] = math.log(ends[0] / ends[1]) / (2 * math.log(_STEP))
