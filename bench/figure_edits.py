@@ -35,7 +35,7 @@ _OF_PRODUCT = {
     "memory.dram_read_efficiency": "read_gbps",
 }
 _WATCHED_TABLES = ("memory", "instruction_caches", "issue", "warpgroup_contention")
-_SIMULATION = "estimate_sm_cycles"  # of models/sm: programs and parameters to cycles
+_SIMULATION = "simulate_ctas"  # of models/sm: programs and parameters to cycles
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,8 @@ from pathlib import Path
 from statistics import NormalDist
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kernel_launches import KernelLaunch, make_model_input, predict_with_model
 from msgspec.structs import replace
 from paths import TRACES, format_dump
@@ -17,10 +19,9 @@ from analyzer.ir.scheduling import Pipe
 from analyzer.models.interface import ModelInput, Prediction, Stall
 from analyzer.models.miss_rates import ALL_IN_DRAM, ALL_IN_L1, MissRates, compute_memory_latency_cycles
 from analyzer.models.model_result import find_clock_mhz
-from analyzer.models.sm.extrapolation import ALL_ITERATIONS, estimate_sm_cycles
-from analyzer.models.sm.iteration_plan import plan_sequences, plan_truncated_sequences
+from analyzer.models.sm.iteration_plan import find_listed_share, plan_warp
 from analyzer.models.sm.launch_simulation import simulate_launch
-from analyzer.models.sm.launch_tail import SmLoad, count_gathered_ctas, estimate_waves
+from analyzer.models.sm.launch_tail import SmLoad, count_gathered_ctas, simulate_waves
 from analyzer.models.sm.resource_demand import StepKind
 from analyzer.models.sm.simulation_state import (
     N_WAIT_COLUMNS,
@@ -50,7 +51,6 @@ FIGURES = SmParameters(
     cta_turnover_cycles=0.0,
     read_release_cycles=10.0,
     ldgsts_read_release_cycles=10.0,
-    max_iterations=100,
 )
 RTX_2080_TI = (CUDA / "sm_75" / "report16.sass", "rtx-2080-ti")
 RTX_4070 = (CUDA / "sm_89" / "report16.sass", "rtx-4070")
@@ -312,13 +312,13 @@ def script_of(*steps: dict[str, object]) -> WarpProgram:
     for step in steps:
         for column, value in (PASSES | step).items():
             getattr(script, column).append(value)
-    script.sequences.append(StepSequence(0, len(steps), 1, has_barrier=False))
+    script.sequences.append(StepSequence(0, len(steps), 1))
     return script
 
 
 def test_what_is_left_out_of_a_visit_does_not_arrive() -> None:
-    """Of three visits the second one: who waits for two phases goes on after the third."""
-    odd = PipelineRamp(leading_skips=0, trailing_skips=1, is_per_loop_entry=True, is_predicated=True)
+    """Of three visits the first one: who waits for two phases goes on after the third."""
+    odd = PipelineRamp(leading_skips=1, trailing_skips=0, is_per_loop_entry=True, is_predicated=True)
     arrives = script_of(
         {
             "kind": int(StepKind.MBARRIER_ARRIVE),
@@ -334,9 +334,7 @@ def test_what_is_left_out_of_a_visit_does_not_arrive() -> None:
     )
     waited = []
     for left_out in ((), (odd,)):
-        arrives.sequences = [
-            StepSequence(0, 1, 1, has_barrier=False, skipped_ramps=out) for out in ((), left_out, ())
-        ]
+        arrives.sequences = [StepSequence(0, 1, 3, predicated_ramps=left_out)]
         played = simulate_ctas((arrives, waits), figures, 1)
         waited.append(
             played.waits[1][WaitCause.BARRIER] + played.waits[1][N_WAIT_COLUMNS + WaitCause.BARRIER]
@@ -371,12 +369,12 @@ def test_a_loop_is_planned_with_what_its_ends_leave_out(is_guarded: bool) -> Non
     script = script_of({}, {})
     ends = {"predicated_ramps": (odd,)} if is_guarded else {"ramp": odd}
     script.sequences = [
-        StepSequence(0, 1, 8, has_barrier=False),
-        StepSequence(1, 2, 8 if is_guarded else 5, has_barrier=False, **ends),
+        StepSequence(0, 1, 8),
+        StepSequence(1, 2, 8 if is_guarded else 5, **ends),
     ]
     script.outer_loops = (OuterLoop(0, 1, 8.0),)
     rounds: list[list[StepSequence]] = []
-    for run in plan_sequences(script, 1.0):
+    for run in plan_warp(script).sequences:
         rounds += [[]] if run.start == 0 else []
         rounds[-1].append(run)
     done = [len(round_) == 2 and not round_[1].skipped_ramps for round_ in rounds]
@@ -431,10 +429,7 @@ def test_a_wait_that_is_left_out_asks_for_nothing() -> None:
         {"kind": int(StepKind.MBARRIER_WAIT), "pipeline": 0, "write_scoreboard": 0, "predicated_ramp": odd},
         {"wait_scoreboards": (0,)},
     )
-    waits.sequences = [
-        StepSequence(0, 2, 1, has_barrier=False),
-        StepSequence(0, 2, 3, has_barrier=False, skipped_ramps=(odd,)),
-    ]
+    waits.sequences = [StepSequence(0, 2, 4, predicated_ramps=(odd,))]
     arrives = script_of({"latency_cycles": 500.0, "kind": int(StepKind.MBARRIER_ARRIVE), "pipeline": 0})
     figures = replace(
         FIGURES, role_by_warp=(0, 1), pipelines=(PipelineParameters(arrivals_per_phase=1.0, n_free_waits=0),)
@@ -469,7 +464,7 @@ def test_a_phase_that_nobody_ends_does_not_stop_the_simulation() -> None:
         role_by_warp=(0, 0),
         pipelines=(PipelineParameters(arrivals_per_phase=math.inf, n_free_waits=0),),
     )
-    assert simulate_ctas((waits,), figures, 3).n_ctas == 3
+    assert simulate_ctas((waits,), figures, 3).ended_ctas == [1, 2, 3]
 
 
 def test_warps_that_meet_in_pairs_do_not_wait_for_all() -> None:
@@ -614,18 +609,34 @@ def test_few_waves_tell_what_all_take(latency: float) -> None:
     work = {"kind": int(StepKind.SHARED_MEMORY), "load_store_cycles": 2.0, "latency_cycles": 30.0}
     script = script_of(load, {"wait_scoreboards": (0,)}, *[work] * 2000)
     figures = replace(FIGURES, role_by_warp=(0,) * 2, ctas_per_sm=8)
-    whole = simulate_ctas((script,), figures, 100).cycles
-    assert estimate_sm_cycles((script,), figures, 100).cycles == pytest.approx(whole, rel=0.04)
+    whole = simulate_ctas((script,), figures, 100, skips=False).cycles
+    found = simulate_ctas((script,), figures, 100)
+    assert found.cycles == pytest.approx(whole, rel=0.02)
+    assert found.ended_ctas[-1] == 100
+    assert len(found.ended_ctas) < 50
 
 
-@pytest.mark.parametrize(("steps", "waves"), [(1000, 8), (4000, 7), (12_000, 3)])
-def test_long_ctas_are_played_in_fewer_waves_and_no_fewer_than_tell_the_pace(steps: int, waves: int) -> None:
-    work = {"kind": int(StepKind.SHARED_MEMORY), "load_store_cycles": 2.0, "latency_cycles": 30.0}
-    script = script_of(*[work] * steps)
-    figures = replace(FIGURES, role_by_warp=(0,) * 2, ctas_per_sm=8)
-    found = estimate_sm_cycles((script,), figures, 200)
-    assert found.simulated.n_ctas == waves * figures.ctas_per_sm
-    assert found.cycles == pytest.approx(200 * 2 * steps * 2.0, rel=0.02)
+@given(
+    rounds=st.integers(1, 400),
+    latency=st.floats(10.0, 2000.0),
+    l2_cycles=st.floats(0.0, 60.0),
+    n_ctas=st.integers(1, 12),
+    meets=st.booleans(),
+)
+def test_skipped_iterations_take_what_they_would(
+    rounds: int, latency: float, l2_cycles: float, n_ctas: int, *, meets: bool
+) -> None:
+    """Loops that load, meet or not, and work: bound by latency, by the L2 or by the pipe."""
+    load = {"kind": int(StepKind.LOAD), "load_store_cycles": 2.0, "l2_cycles": l2_cycles}
+    load |= {"latency_cycles": latency, "write_scoreboard": 0}
+    barrier = {"kind": int(StepKind.CTA_BARRIER)} if meets else {}
+    work = {"pipe_cycles": ((FMA, 24.0, 2.0),), "issue_slots": 12.0, "stall_cycles": 12.0}
+    script = script_of(load, {"wait_scoreboards": (0,)} | barrier, work)
+    script.sequences = [StepSequence(0, 3, rounds)]
+    figures = replace(FIGURES, role_by_warp=(0,) * 8, ctas_per_sm=3)
+    whole, found = (simulate_ctas((script,), figures, n_ctas, skips=skips) for skips in (False, True))
+    assert found.cycles == pytest.approx(whole.cycles, rel=0.03)
+    assert found.n_steps <= whole.n_steps
 
 
 FMA = PIPE_INDEX[Pipe.FMA]
@@ -663,62 +674,45 @@ def nest(rounds: float, inner: int) -> WarpProgram:
     script = script_of(load, {"wait_scoreboards": (0,), "kind": int(StepKind.CTA_BARRIER)}, work, work)
     visits = int(rounds)
     script.sequences = [
-        StepSequence(0, 2, visits, has_barrier=True),
-        StepSequence(2, 4, visits * inner, has_barrier=False),
+        StepSequence(0, 2, visits),
+        StepSequence(2, 4, visits * inner),
     ]
     script.outer_loops = (OuterLoop(0, 1, rounds),)
     return script
 
 
 def test_loops_in_a_loop_are_played_in_their_order() -> None:
-    """Waiting for loads and work lie beside each other, as they do where all rounds are played."""
-    figures = replace(FIGURES, role_by_warp=(0,) * 4, ctas_per_sm=4, max_iterations=10**9)
-    script, whole = nest(200, 20), nest(200, 20)
-    whole.sequences = plan_sequences(whole, 1.0)
-    cycles = simulate_ctas((whole,), figures, 12).cycles
-    assert estimate_sm_cycles((script,), figures, 12).cycles == pytest.approx(cycles, rel=0.02)
-    work = 12 * 200 * 20 * 2 * 24.0
-    assert cycles == pytest.approx(work, rel=0.05)
+    """Waiting for loads and work lie beside each other, not all that is loaded first."""
+    figures = replace(FIGURES, role_by_warp=(0,) * 4, ctas_per_sm=4)
+    script = nest(200, 20)
+    assert [run.start for run in plan_warp(script).sequences] == [0, 2] * 200
+    found = simulate_ctas((script,), figures, 12)
+    assert found.cycles == pytest.approx(simulate_ctas((script,), figures, 12, skips=False).cycles, rel=0.02)
+    assert found.cycles == pytest.approx(12 * 200 * 20 * 2 * 24.0, rel=0.05)
+    assert found.n_steps < 0.5 * 12 * 4 * 200 * (2 + 20 * 2)
 
 
-def test_of_few_ctas_a_nest_is_played_round_by_round() -> None:
-    """Not all that it loads first, and then all products."""
-    figures = replace(FIGURES, role_by_warp=(0,) * 8, ctas_per_sm=2)
-    script, whole = nest(100, 20), nest(100, 20)
-    whole.sequences = plan_sequences(whole, 1.0)
-    assert estimate_sm_cycles((script,), figures, 1).cycles == simulate_ctas((whole,), figures, 1).cycles
+def test_a_nest_of_long_loops_takes_what_its_iterations_do() -> None:
+    """Ten million iterations around others are not listed one by one."""
+    figures = replace(FIGURES, role_by_warp=(0,) * 4)
+    script = nest(10**7, 20)
+    assert find_listed_share(script) < 0.02
+    assert len(plan_warp(script, find_listed_share(script)).sequences) <= 200_000
+    found = simulate_ctas((script,), figures, 1)
+    assert found.cycles == pytest.approx(
+        1000 * simulate_ctas((nest(10**4, 20),), figures, 1).cycles, rel=0.01
+    )
 
 
-def test_warps_leave_a_loop_with_barriers_together() -> None:
-    """None runs ahead into the next loop while others wait for it where they would meet again."""
-    figures = replace(FIGURES, role_by_warp=(0,) * 8, ctas_per_sm=2)
-    script = nest(2000, 20)
-    script.outer_loops = ()
-    work = 8 * 2000 * 20 * 2 * 24.0 / 4
-    assert estimate_sm_cycles((script,), figures, 1).cycles == pytest.approx(work + 2000 * 1000.0, rel=0.05)
-
-
-def test_a_few_waves_tell_what_a_whole_product_takes() -> None:
-    """A line through plays of 12 and 6 of its rounds was further away, of other kernels by up to 29 %."""
+def test_a_few_iterations_tell_what_a_whole_product_takes() -> None:
     path = TRACES / "measured" / "sm_89" / "mma_matmul-k3_0-4090-4096.sass"
     arguments = tuple(f"{place}=4096" for place in (3, 4, 5))
     situation = make_model_input(KernelLaunch(path, "mma_stages", "l40s", (64, 64), (16, 16), arguments))
     simulation = simulate_launch(situation, MissRates(1.0, 0.05), 2000.0)
-    whole = tuple(
-        replace(script, sequences=plan_truncated_sequences(script, ALL_ITERATIONS), outer_loops=())
-        for script in simulation.warp_programs
-    )
-    parameters, n_ctas = simulation.parameters, simulation.n_ctas
-    found = estimate_sm_cycles(simulation.warp_programs, parameters, n_ctas)
-    assert found.cycles == pytest.approx(simulate_ctas(whole, parameters, n_ctas).cycles, rel=0.02)
-
-
-def test_short_loops_deep_inside_each_other_are_cut_as_well() -> None:
-    script = nest(30, 900)
-    script.outer_loops = (OuterLoop(0, 1, 30.0), OuterLoop(1, 1, 900.0))
-    assert sum(run.iterations for run in plan_truncated_sequences(script, 12)) < 2000
-    few = nest(30, 30)
-    assert sum(run.iterations for run in plan_truncated_sequences(few, 12)) == 30 + 30 * 30
+    programs, parameters, n_ctas = simulation.warp_programs, simulation.parameters, simulation.n_ctas
+    whole, found = (simulate_ctas(programs, parameters, n_ctas, skips=skips) for skips in (False, True))
+    assert found.cycles == pytest.approx(whole.cycles, rel=0.01)
+    assert found.n_steps < 0.25 * whole.n_steps
 
 
 PAIR: tuple[dict[str, object], ...] = (
@@ -798,7 +792,7 @@ def test_fewer_buffers_show_the_latency_of_copies() -> None:
 def test_warps_that_do_more_are_roles_of_their_own_and_no_work_is_lost() -> None:
     situation = make_model_input(report16(RTX_2080_TI, "reduce_sum", (4096,), (256,), f"2={4096 * 512}"))
     crew = find_warp_roles(situation)
-    assert crew.merged_by_loops is not None
+
     assert crew.role_by_warp[0] != crew.role_by_warp[-1]  # the first warp adds up what the others leave
     assert (
         crew.execution_counts[crew.role_by_warp[0]].sum() > crew.execution_counts[crew.role_by_warp[-1]].sum()
@@ -835,8 +829,11 @@ def test_a_launch_takes_as_long_as_its_longest_cta() -> None:
 def parted_and_joined(situation: ModelInput, patch: pytest.MonkeyPatch) -> tuple[Prediction, Prediction]:
     """With a role for each warp that does more than others, and with the mean warp."""
     crew = find_warp_roles(situation)
+    mean = replace(
+        crew, execution_counts=(situation.execution_counts,), role_by_warp=(0,) * len(crew.role_by_warp)
+    )
     parted = predict_with_model(situation, "sm")
-    patch.setattr("analyzer.models.sm.launch_simulation.find_warp_roles", lambda _: crew.merged_by_loops)
+    patch.setattr("analyzer.models.sm.launch_simulation.find_warp_roles", lambda _: mean)
     return parted, predict_with_model(situation, "sm")
 
 
@@ -865,7 +862,7 @@ def test_so_does_each_of_a_few_that_follow_each_other(monkeypatch: pytest.Monkey
 
 N_SMS, N_WARPS, ROUNDS = 132, 4, 50
 DRAM_CYCLES, ISSUE_CYCLES = 80.0, 60.0  # of a warp's round; of the DRAM where all SMs load
-ALONE = replace(FIGURES, role_by_warp=(0,), max_iterations=ROUNDS)
+ALONE = replace(FIGURES, role_by_warp=(0,))
 
 
 def find_load(n_ctas: int, n_slots: int = 1) -> SmLoad:
@@ -890,7 +887,7 @@ def estimate(n_ctas: int) -> float:
     }
     script = script_of(*[fetch, work] * ROUNDS)
     figures = replace(ALONE, role_by_warp=(0,) * N_WARPS)
-    return estimate_waves((script,), figures, load).cycles
+    return simulate_waves((script,), figures, load).cycles
 
 
 def test_last_wave_has_the_shares_that_it_leaves_unused() -> None:
@@ -918,7 +915,7 @@ def test_ctas_of_a_last_wave_gather_where_the_l2_binds() -> None:
     for n_ctas in (396, 396 + 116):
         load = find_load(n_ctas, 3)
         script = script_of(*[access | {"l2_cycles": 8.0 * load.mean_load_share}] * 40 * ROUNDS)
-        times.append(estimate_waves((script,), replace(ALONE, ctas_per_sm=3), load).cycles)
+        times.append(simulate_waves((script,), replace(ALONE, ctas_per_sm=3), load).cycles)
     assert times[1] == pytest.approx(1.5 * times[0], rel=0.05)
 
 
@@ -1001,7 +998,7 @@ def test_a_warp_keeps_the_port_until_it_waits_so_that_warps_stay_in_step() -> No
     load = {"kind": int(StepKind.LOAD), "latency_cycles": 340.0, "write_scoreboard": 0} | alone
     steps = [load, run | {"wait_scoreboards": (0,)}, *[run] * 15, *[alone] * 8]
     script, n_rounds = script_of(*steps), 32
-    script.sequences[0] = StepSequence(0, len(steps), n_rounds, has_barrier=False)
+    script.sequences[0] = StepSequence(0, len(steps), n_rounds)
 
     def time_round(n_warps: int, *, in_runs: bool) -> float:
         figures = replace(FIGURES, n_subcores=1, role_by_warp=(0,) * n_warps, issues_in_runs=in_runs)

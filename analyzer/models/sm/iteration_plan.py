@@ -1,9 +1,8 @@
-"""List the sequences of a program in the order in which a warp executes them, all of them or a part.
+"""List the sequences of a program in the order in which a warp executes them.
 
 A program gives each sequence once, with its iterations in all. Here they become a tree of loops: each node
-has its iterations per iteration of the loop around it. Iterations are cut there, and then the tree is
-walked. Warps that pass work to each other need that order, and so does a loop whose other work overlaps
-with the loops inside it. For all others each sequence can do all its iterations at once.
+has its iterations per iteration of the loop around it. Then the tree is walked. The innermost loop is one
+entry with its number of iterations; a loop around others is listed iteration by iteration.
 
 The invariant: of a sequence with r iterations per outer iteration, floor(r * n) come in the first n outer
 iterations. Example: A once in 2 outer iterations, B 3 times in each, 4 outer iterations: B3, A B3, B3, A B3.
@@ -11,15 +10,47 @@ iterations. Example: A once in 2 outer iterations, B 3 times in each, 4 outer it
 
 from math import floor
 
+import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from analyzer.execution.profile.mbarrier_pipelines import PipelineRamp
-from analyzer.models.sm.warp_program import SHORT_LOOP_MAX_ITERATIONS, StepSequence, WarpProgram
+from analyzer.models.sm.warp_program import StepSequence, WarpProgram
 
-MIN_OUTER_ITERATIONS = 2.0  # of a loop of which only a part is simulated
-_MAX_TOTAL_ITERATIONS = 2000.0  # of all loops together, where short ones are simulated whole
+_MAX_ENTRIES = 200_000.0  # of a plan; deeper nests of loops are cut, the outermost first
+_MIN_KEPT_ITERATIONS = 2.0  # of a loop that is cut
 _ROUNDING = 1e-9
+
+
+class WarpPlan(Struct, frozen=True, eq=False):
+    """What a warp executes, in order.
+
+    Entries with equal numbers are equal, so a stretch of entries that repeats is a loop.
+    """
+
+    sequences: list[StepSequence]
+    kinds: NDArray[np.int64]  # [entry]
+    loop_starts: frozenset[int]  # kinds of entries with which an iteration of a loop around others begins
+    n_outer_starts: NDArray[np.int64]  # [entry + 1]: iterations of outermost loops that begin before it
+    n_steps: NDArray[np.int64]  # [entry + 1]: steps of all entries before it
+
+    def count_steps(self, entry: int, iterations: int) -> int:
+        """Count the steps before an entry, and those of so many iterations of it."""
+        steps = int(self.n_steps[entry])
+        if iterations:
+            steps += iterations * (self.sequences[entry].stop - self.sequences[entry].start)
+        return steps
+
+    def count_repeated_entries(self, first: int, last: int) -> int:
+        """Count the entries from the earliest one of the kind of `last`, not before `first`, to `last`."""
+        same = np.flatnonzero(self.kinds[first:last] == self.kinds[last])
+        return last - first - int(same[0]) if len(same) else 0
+
+    def count_repetitions(self, first: int, length: int) -> int:
+        """Count how often the entries [first - length, first) come again from `first` on."""
+        differs = np.flatnonzero(self.kinds[first - length : -length] != self.kinds[first:])
+        return (int(differs[0]) if len(differs) else len(self.kinds) - first) // length
 
 
 class _LoopPlan(Struct, eq=False):
@@ -48,52 +79,34 @@ class _Iteration(Struct, frozen=True):
     total: int
 
 
-def plan_sequences(warp_program: WarpProgram, part: float, inner: float | None = None) -> list[StepSequence]:
-    """List about such a part of all iterations in order; outer loops are cut first, inner ones as needed.
+class _Listing(Struct, eq=False):
+    """Entries listed so far."""
 
-    inner: the part of inner loops, where it is not the rest.
-    """
+    sequences: list[StepSequence]
+    loop_starts: list[int]  # entries with which an iteration of a loop begins
+    outer_starts: list[int]  # likewise, of an outermost one
+
+
+def find_listed_share(warp_program: WarpProgram) -> float:
+    """Return the share of a program's iterations that a plan can list: 1 but for deep nests of long loops."""
+    return min(1.0, _MAX_ENTRIES / max(1.0, _count_entries(_build_loop_tree(warp_program))))
+
+
+def plan_warp(warp_program: WarpProgram, share: float = 1.0) -> WarpPlan:
+    """List such a share of all iterations in order; outer loops are cut first, inner ones as needed."""
     root = _build_loop_tree(warp_program)
-    _scale_iterations(root, part, inner)
-    return _list_sequences(root, warp_program)
-
-
-def plan_truncated_sequences(warp_program: WarpProgram, max_iterations: int) -> list[StepSequence]:
-    """List iterations in order, at most `max_iterations` of each long loop.
-
-    Short loops are cut as well where they are many iterations inside each other.
-    """
-    return _list_sequences(_truncate_loops(warp_program, max_iterations), warp_program)
-
-
-def count_truncated_iterations(warp_program: WarpProgram, max_iterations: int) -> float:
-    """Count the iterations of all loops that `plan_truncated_sequences` lists: deep nests have very many."""
-    return _count_iterations(_truncate_loops(warp_program, max_iterations))
-
-
-def _truncate_loops(warp_program: WarpProgram, max_iterations: int) -> _LoopPlan:
-    root = _build_loop_tree(warp_program)
-    _limit_iterations(root, SHORT_LOOP_MAX_ITERATIONS, max_iterations)
-    if _count_iterations(root) > _MAX_TOTAL_ITERATIONS:
-        _limit_iterations(root, max_iterations, max_iterations)
-    return root
-
-
-def has_long_loop_nest(warp_program: WarpProgram) -> bool:
-    """Return whether a loop that is truncated has more than one sequence inside."""
-    return any(span.iterations > SHORT_LOOP_MAX_ITERATIONS for span in warp_program.outer_loops)
-
-
-def count_outer_iterations(warp_program: WarpProgram) -> float:
-    """Return the most iterations of a loop that has others inside; 0 where there is none."""
-    loops = [item for item in _build_loop_tree(warp_program).items if isinstance(item, _LoopPlan)]
-    return max((loop.iterations_per_outer for loop in loops if _has_inner_loops(loop)), default=0.0)
-
-
-def _has_inner_loops(loop: _LoopPlan) -> bool:
-    return any(
-        isinstance(item, _LoopPlan) or item.iterations_per_outer >= MIN_OUTER_ITERATIONS
-        for item in loop.items
+    if share < 1.0:
+        _scale_iterations(root, share)
+    _set_planned_iterations(root)
+    listing = _Listing([], [], [])
+    _append_iteration(root, _Iteration(0, 1), warp_program, listing)
+    numbers: dict[StepSequence, int] = {}
+    kinds = [numbers.setdefault(one, len(numbers)) for one in listing.sequences]
+    starts = frozenset(kinds[entry] for entry in listing.loop_starts if entry < len(kinds))
+    outer = np.searchsorted(listing.outer_starts, np.arange(len(kinds) + 1), side="left")
+    steps = [0, *((one.stop - one.start) * one.iterations for one in listing.sequences)]
+    return WarpPlan(
+        listing.sequences, np.array(kinds, dtype=np.int64), starts, outer, np.cumsum(steps, dtype=np.int64)
     )
 
 
@@ -117,39 +130,20 @@ def _build_loop_tree(warp_program: WarpProgram) -> _LoopPlan:
     return root
 
 
-def _scale_iterations(loop: _LoopPlan, part: float, inner: float | None) -> None:
-    for item in loop.items:
-        left = max(min(item.iterations_per_outer, MIN_OUTER_ITERATIONS), item.iterations_per_outer * part)
-        if isinstance(item, _LoopPlan):
-            _scale_iterations(
-                item, part * item.iterations_per_outer / left if inner is None else inner, inner
-            )
-        item.iterations_per_outer = left
-
-
-def _limit_iterations(loop: _LoopPlan, longest: int, max_iterations: int) -> None:
-    for item in loop.items:
-        if isinstance(item, _LoopPlan):
-            _limit_iterations(item, longest, max_iterations)
-        if item.iterations_per_outer > longest:
-            item.iterations_per_outer = min(item.iterations_per_outer, max_iterations)
-
-
-def _count_iterations(loop: _LoopPlan) -> float:
-    """Count the iterations of all loops inside, for one iteration of this one."""
+def _count_entries(loop: _LoopPlan) -> float:
+    """Count the entries of one iteration of a loop."""
     return sum(
-        item.iterations_per_outer * (1.0 + _count_iterations(item))
-        if isinstance(item, _LoopPlan)
-        else item.iterations_per_outer
+        item.iterations_per_outer * _count_entries(item) if isinstance(item, _LoopPlan) else 1.0
         for item in loop.items
     )
 
 
-def _list_sequences(root: _LoopPlan, warp_program: WarpProgram) -> list[StepSequence]:
-    plan: list[StepSequence] = []
-    _set_planned_iterations(root)
-    _append_iteration(root, _Iteration(0, 1), warp_program, plan)
-    return plan
+def _scale_iterations(loop: _LoopPlan, share: float) -> None:
+    for item in loop.items:
+        left = max(min(item.iterations_per_outer, _MIN_KEPT_ITERATIONS), item.iterations_per_outer * share)
+        if isinstance(item, _LoopPlan):
+            _scale_iterations(item, share * item.iterations_per_outer / left)
+        item.iterations_per_outer = left
 
 
 def _set_planned_iterations(loop: _LoopPlan) -> None:
@@ -160,7 +154,7 @@ def _set_planned_iterations(loop: _LoopPlan) -> None:
 
 
 def _append_iteration(
-    loop: _LoopPlan, iteration: _Iteration, warp_program: WarpProgram, plan: list[StepSequence]
+    loop: _LoopPlan, iteration: _Iteration, warp_program: WarpProgram, listing: _Listing
 ) -> None:
     """Append one iteration of a loop.
 
@@ -174,18 +168,21 @@ def _append_iteration(
         )
         if isinstance(item, _LoopPlan):
             for inner in range(times):
-                _append_iteration(item, _Iteration(inner, times), warp_program, plan)
+                listing.loop_starts.append(len(listing.sequences))
+                if loop.last_sequence == len(warp_program.sequences):  # the root
+                    listing.outer_starts.append(len(listing.sequences))
+                _append_iteration(item, _Iteration(inner, times), warp_program, listing)
             continue
         if item.ramp is not None:
             here = iteration if item.ramp.is_per_loop_entry else _Iteration(number, loop.n_planned)
             times = 0 if item.ramp.is_skipped_in_iteration(here.number, here.total) else 1
         sequence = warp_program.sequences[item.index]
         if sequence.predicated_ramps:
-            plan += _make_predicated_iterations(
+            listing.sequences += _make_predicated_iterations(
                 sequence, _Iteration(number, loop.n_planned), iteration, times
             )
         elif times:
-            plan.append(StepSequence(sequence.start, sequence.stop, times, sequence.has_barrier))
+            listing.sequences.append(StepSequence(sequence.start, sequence.stop, times))
 
 
 def _make_predicated_iterations(
@@ -204,7 +201,5 @@ def _make_predicated_iterations(
         if found and found[-1].skipped_ramps == skipped:
             found[-1] = replace(found[-1], iterations=found[-1].iterations + 1)
         else:
-            found.append(
-                StepSequence(sequence.start, sequence.stop, 1, sequence.has_barrier, skipped_ramps=skipped)
-            )
+            found.append(StepSequence(sequence.start, sequence.stop, 1, skipped_ramps=skipped))
     return found

@@ -21,22 +21,22 @@ from analyzer.ir.scheduling import Pipe
 from analyzer.models.interface import ModelInput
 from analyzer.models.miss_rates import MissRates, compute_memory_latency_cycles
 from analyzer.models.sm.cta_schedule import MAX_SCHEDULED_CTAS, SmSlots, compute_schedule_factor
-from analyzer.models.sm.extrapolation import (
-    ALL_ITERATIONS,
-    SmEstimate,
-    estimate_sm_cycles,
-    simulates_whole_warps,
-)
 from analyzer.models.sm.instruction_fetch import find_fetch_parameters
 from analyzer.models.sm.issue_order import issues_in_runs
-from analyzer.models.sm.launch_tail import SmLoad, estimate_waves, scale_shared_cycles
+from analyzer.models.sm.launch_tail import SmLoad, scale_shared_cycles, simulate_waves
 from analyzer.models.sm.resource_demand import (
     ResourceDemand,
     StepKind,
     find_min_l2_share,
     measure_resource_demand,
 )
-from analyzer.models.sm.simulation_state import N_WAIT_COLUMNS, PipelineParameters, SmParameters
+from analyzer.models.sm.simulation_state import (
+    N_WAIT_COLUMNS,
+    PipelineParameters,
+    SimulationResult,
+    SmParameters,
+)
+from analyzer.models.sm.sm_simulator import simulate_ctas
 from analyzer.models.sm.warp_program import WarpProgram, build_warp_program
 from analyzer.models.sm.warp_roles import WarpRoles, find_warp_roles
 from analyzer.models.timeline import TimelineOptions, compute_result_latencies
@@ -45,6 +45,8 @@ from analyzer.models.timeline_warp import InstructionTiming
 
 # Up to so many waves of CTAs, the longest CTA may decide the time of a launch.
 _MAX_LONGEST_CTA_WAVES = 2
+# Roles of a CTA with more steps, in long loops, are those of the loops that warps enter.
+_MAX_ROLE_STEPS, _LONG_LOOP_ITERATIONS, _FEW_CTAS_PER_SM = 200_000, 32, 4
 _SIMULATED_COUNTS = (1, 2, 3, 4, 8, 16)  # of CTAs on an SM, whose speed is simulated
 
 
@@ -69,7 +71,7 @@ class LaunchSimulation(Struct, frozen=True, eq=False):
     parameters: SmParameters
     n_ctas: int  # of this SM
     idle_cta_share: float  # of the grid's CTAs, those that find no work
-    estimate: SmEstimate
+    simulated: SimulationResult
     min_cycles: float = 0.0  # of the CTA with most work, where few others can hide it
     mean_load_share: float = 1.0  # work of the mean busy SM over that of this one
     schedule_factor: float = 1.0  # see `compute_schedule_factor`
@@ -77,7 +79,7 @@ class LaunchSimulation(Struct, frozen=True, eq=False):
     @property
     def cycles(self) -> float:
         """Cycles of this SM."""
-        return max(self.estimate.cycles * self.schedule_factor, self.min_cycles)
+        return max(self.simulated.cycles * self.schedule_factor, self.min_cycles)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -107,16 +109,13 @@ class LaunchSimulation(Struct, frozen=True, eq=False):
     def estimate_balanced_cycles(self, n_ctas: int) -> float:
         """Estimate the cycles of an SM with so many CTAs, where every other SM has as many.
 
-        Then all SMs ask for their part of L2 and DRAM until the end.
+        Then all SMs ask for their part of L2 and DRAM until the end, as they do in full waves.
         """
-        return estimate_sm_cycles(
-            tuple(
-                scale_shared_cycles(one, self.schedule_factor / self.mean_load_share)
-                for one in self.warp_programs
-            ),
-            self.parameters,
-            n_ctas,
-        ).cycles
+        if n_ctas in self.simulated.ended_ctas:
+            return self.simulated.cta_end_cycles[self.simulated.ended_ctas.index(n_ctas)]
+        factor = self.schedule_factor / self.mean_load_share
+        programs = tuple(scale_shared_cycles(one, factor) for one in self.warp_programs)
+        return simulate_ctas(programs, self.parameters, n_ctas).cycles
 
     def iterate_programs(self) -> Iterator[tuple[WarpProgram, int]]:
         """Yield each program with the number of warps of a CTA that run it."""
@@ -127,15 +126,13 @@ class LaunchSimulation(Struct, frozen=True, eq=False):
         """Sum the cycles of all warps of the simulated CTAs by instruction."""
         selected, stall_count_cycles = np.zeros(n_rows), np.zeros(n_rows)
         waits = np.zeros((n_rows, N_WAIT_COLUMNS))
-        simulated = self.estimate.simulated
-        n_ctas = max(1, simulated.n_ctas)
-        for role, ((warp_program, n_warps), found) in enumerate(
-            zip(self.iterate_programs(), simulated.waits, strict=True)
+        for (warp_program, n_warps), found, simulated in zip(
+            self.iterate_programs(), self.simulated.waits, self.simulated.iterations, strict=True
         ):
-            table = np.array(found).reshape(len(warp_program), N_WAIT_COLUMNS) / n_ctas
+            table = np.array(found).reshape(len(warp_program), N_WAIT_COLUMNS)
             for sequence in warp_program.sequences:
-                table[sequence.start : sequence.stop] *= sequence.iterations / max(
-                    1, self.estimate.count_simulated_iterations(role, sequence)
+                table[sequence.start : sequence.stop] *= (
+                    n_warps * sequence.iterations / max(1, simulated[sequence.start])
                 )
                 for step in range(sequence.start, sequence.stop):
                     rows = slice(warp_program.first_row[step], warp_program.last_row[step] + 1)
@@ -195,7 +192,7 @@ def simulate_launch(model_input: ModelInput, miss_rates: MissRates, clock_mhz: f
         parameters=cta_programs.parameters,
         n_ctas=n_ctas,
         idle_cta_share=1.0 - warp_roles.n_busy_ctas / max(1, model_input.grid_ctas),
-        estimate=estimate_waves(cta_programs.warp_programs, cta_programs.parameters, load),
+        simulated=simulate_waves(cta_programs.warp_programs, cta_programs.parameters, load),
         min_cycles=min_cycles,
         mean_load_share=mean_load_share,
         schedule_factor=factor,
@@ -224,7 +221,7 @@ def _find_schedule_factor(
     """
     sms, n_slots = model_input.gpu.sm_count, model_input.occupancy.ctas_per_sm
     programs, parameters = cta_programs.warp_programs, cta_programs.parameters
-    alone = parameters.cta_turnover_cycles + estimate_sm_cycles(programs, parameters, 1).cycles
+    alone = parameters.cta_turnover_cycles + simulate_ctas(programs, parameters, 1).cycles
     speeds = _measure_speeds(programs, parameters, n_slots, alone)
     mean, most = float(work.sum()) / n_busy_ctas, float(work.max())
     longer = max(0.0, longest_cycles + parameters.cta_turnover_cycles - alone)
@@ -243,9 +240,7 @@ def _measure_speeds(
     counts = sorted({count for count in _SIMULATED_COUNTS if count < n_slots} | {n_slots})
     turnover = parameters.cta_turnover_cycles
     speeds = [
-        1.0
-        if count == 1
-        else count * alone / (turnover + estimate_sm_cycles(programs, parameters, count).cycles)
+        1.0 if count == 1 else count * alone / (turnover + simulate_ctas(programs, parameters, count).cycles)
         for count in counts
     ]
     found: list[float] = []
@@ -303,7 +298,6 @@ def _make_sm_parameters(
         cta_turnover_cycles=memory.cta_turnover_cycles.value,
         read_release_cycles=read_release_cycles,
         ldgsts_read_release_cycles=0.0 if at_once is None else at_once.value,
-        max_iterations=ALL_ITERATIONS,
         max_ldgsts_in_flight=int(memory.ldgsts_per_warp.value) if memory.ldgsts_per_warp else 0,
         l2_store_factor=store_factor.value if store_factor is not None else 0.0,
         pipe_slowdowns=_find_pipe_slowdowns(model_input),
@@ -356,14 +350,29 @@ def _build_cta_programs(
     if (
         warp_roles.merged_by_loops is not None
         and not parameters.pipelines
-        and not simulates_whole_warps(warp_programs, parameters, n_ctas)
+        and _count_steps(warp_programs, parameters, n_ctas) > _MAX_ROLE_STEPS
+        and _has_long_loop(warp_programs)
     ):
-        # Where loops are truncated, all iterations of a sequence are counted together, so warps with priority
-        # would leave those of the others to be added. Warps that pass buffers to each other keep one pace.
+        # Over many iterations warps of one loop share out what each does more than others.
         return _build_cta_programs(
             model_input, warp_roles.merged_by_loops, timing, resource_demand, parameters, n_ctas
         )
     return _CtaPrograms(warp_programs, parameters)
+
+
+def _has_long_loop(warp_programs: tuple[WarpProgram, ...]) -> bool:
+    return any(
+        one.iterations > _LONG_LOOP_ITERATIONS for program in warp_programs for one in program.sequences
+    )
+
+
+def _count_steps(warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, n_ctas: int) -> int:
+    """Count the steps of so many CTAs, of three waves of many at most."""
+    by_role = [
+        sum((one.stop - one.start) * one.iterations for one in program.sequences) for program in warp_programs
+    ]
+    most = 3 * parameters.ctas_per_sm if parameters.ctas_per_sm > _FEW_CTAS_PER_SM else n_ctas
+    return min(n_ctas, most) * sum(by_role[role] for role in parameters.role_by_warp)
 
 
 def _estimate_lone_cta(
@@ -375,7 +384,7 @@ def _estimate_lone_cta(
 ) -> float:
     """Estimate the cycles of one CTA that has its SM for itself."""
     found = _build_cta_programs(model_input, warp_roles, timing, resource_demand, parameters, 1)
-    return estimate_sm_cycles(found.warp_programs, found.parameters, 1).cycles
+    return simulate_ctas(found.warp_programs, found.parameters, 1).cycles
 
 
 def _scale_shared_demand(resource_demand: ResourceDemand, mean_work_share: float) -> ResourceDemand:

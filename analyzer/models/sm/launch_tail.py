@@ -19,18 +19,16 @@ Example: 116 CTAs follow a wave of three on each of 132 SMs. Where these end wit
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import NormalDist
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from analyzer.models.sm.extrapolation import SmEstimate, estimate_sm_cycles
-from analyzer.models.sm.simulation_state import SmParameters
+from analyzer.models.sm.simulation_state import SimulationResult, SmParameters
+from analyzer.models.sm.sm_simulator import LastWave, simulate_ctas
 from analyzer.models.sm.warp_program import WarpProgram
 
-_MAX_WAVES = 8  # with more, the last one is little of the whole
-_MIN_TAIL_CHANGE = 0.05  # of the shares, that is worth two more simulations
 # Standard deviation of the pace of SMs that do the same, on an H100 (traces/h100/tail.txt.xz): .012 to .018
 # by two CTAs an SM where the L2 binds, .02 to .05 where the DRAM does, and more by three and five.
 _PACE_SPREAD = 0.014
@@ -71,58 +69,48 @@ def scale_shared_cycles(
     )
 
 
-def estimate_waves(
+def simulate_waves(
     warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, load: SmLoad
-) -> SmEstimate:
-    """Estimate the cycles of the busiest SM: full waves, then the last one with the shares that it has.
-
-    The waits are those of all CTAs at the mean share.
-    """
-    found = estimate_sm_cycles(warp_programs, parameters, load.n_ctas)
+) -> SimulationResult:
+    """Simulate the busiest SM: full waves, then the last one with the shares that it has."""
     n_full = load.n_full
-    if not 0 < n_full < load.n_ctas <= _MAX_WAVES * load.n_slots or parameters.pipelines:
-        return found
+    if not 0 < n_full < load.n_ctas:
+        return simulate_ctas(warp_programs, parameters, load.n_ctas)
+    full = tuple(scale_shared_cycles(one, 1.0 / load.mean_load_share) for one in warp_programs)
+
+    def simulate_last_wave(n_last: int) -> SimulationResult:
+        share = min(1.0, load.n_tail / load.n_sms / n_last)
+        l2_share = max(share, load.min_l2_share)
+        programs = tuple(scale_shared_cycles(one, share, l2_share) for one in full)
+        return simulate_ctas(full, parameters, n_full + n_last, LastWave(n_full, programs))
+
     n_even = load.n_ctas - n_full
-    n_gathered = _find_gathered_ctas(warp_programs, parameters, load, found)
-    is_uneven = load.mean_load_share <= 1.0 - _MIN_TAIL_CHANGE
-    if not is_uneven and n_gathered <= n_even:
-        return found
-
-    def estimate_at(share: float) -> Callable[[int], float]:
-        factor = share / load.mean_load_share
-        l2_factor = max(share, load.min_l2_share) / max(load.mean_load_share, load.min_l2_share)
-        programs = tuple(scale_shared_cycles(one, factor, l2_factor) for one in warp_programs)
-        return lambda n_ctas: estimate_sm_cycles(programs, parameters, n_ctas).cycles
-
-    def estimate_last_wave(n_last: int) -> float:
-        tail = estimate_at(min(1.0, load.n_tail / load.n_sms / n_last))
-        return max(0.0, tail(n_full + n_last) - tail(n_full))
-
-    full_cycles = estimate_at(1.0)(n_full)
-    even = full_cycles + estimate_last_wave(n_even) if is_uneven else found.cycles
+    even = simulate_last_wave(n_even)
+    n_gathered = _find_gathered_ctas(full, parameters, load, even)
     if n_gathered <= n_even:
-        return replace(found, cycles=even)
+        return even
     # no SM is done sooner for having waited for CTAs that others got
-    return replace(found, cycles=max(even, full_cycles + estimate_last_wave(n_gathered)))
+    return max(even, simulate_last_wave(n_gathered), key=lambda one: one.cycles)
 
 
 def _find_gathered_ctas(
-    warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, load: SmLoad, found: SmEstimate
+    warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, load: SmLoad, found: SimulationResult
 ) -> int:
     """Find how many CTAs of the last wave an SM gets that gets any, as slots free.
 
     0 where neither L2 nor DRAM binds: CTAs of FFMA end together by two and three an SM, and .7 of their time
     apart by five, and the simulation does not tell that well.
     """
-    ends = found.cta_end_cycles[: load.n_full][-load.n_slots :]
-    if len(ends) < load.n_slots:
+    if load.n_full not in found.ended_ctas:
         return 0
-    busy_cycles = load.n_ctas * _sum_shared_cycles(warp_programs, parameters)
-    if busy_cycles < _MIN_BINDING_SHARE * found.cycles:
+    last = found.ended_ctas.index(load.n_full) + 1
+    ends = found.cta_end_cycles[max(0, last - load.n_slots) : last]
+    busy_cycles = load.n_full * _sum_shared_cycles(warp_programs, parameters)
+    if len(ends) < load.n_slots or busy_cycles < _MIN_BINDING_SHARE * ends[-1]:
         return 0
     return count_gathered_ctas(
         [end - ends[0] for end in ends],
-        found.cycles * load.n_full / load.n_ctas,
+        ends[-1],
         load.n_tail,
         NormalDist(1.0, _PACE_SPREAD),
         load.n_sms,

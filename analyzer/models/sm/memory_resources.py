@@ -94,12 +94,13 @@ class L2Share:
 class DramShare:
     """The SM's share of the DRAM: a queue, and the latency that grows with its load."""
 
-    __slots__ = ("burst_cycles", "free", "load_cycles", "spread_phase", "work_cycles")
+    __slots__ = ("burst_cycles", "free", "load_cycles", "skipped_cycles", "spread_phase", "work_cycles")
 
     def __init__(self, load_cycles: float, burst_cycles: float) -> None:
         self.burst_cycles = burst_cycles
         self.free = 0.0
         self.work_cycles = 0.0  # so far
+        self.skipped_cycles = 0.0  # in which a part of that was done
         self.load_cycles = load_cycles  # see `MemorySubsystem.dram_load_cycles`
         self.spread_phase = 0.0
 
@@ -115,7 +116,7 @@ class DramShare:
         """
         self.work_cycles += step.dram_cycles
         if self.load_cycles and not step.is_outgoing:
-            load = self.work_cycles / (begin + _DRAM_LOAD_WINDOW_CYCLES)
+            load = self.work_cycles / (begin + self.skipped_cycles + _DRAM_LOAD_WINDOW_CYCLES)
             if load > _MAX_DRAM_LOAD_SHARE:
                 load = _MAX_DRAM_LOAD_SHARE
             wait = self.load_cycles * load / (1.0 - load)
@@ -211,6 +212,11 @@ class LoadStorePath:
     def end_cycles(self) -> float:
         """Time at which the last request so far has been served everywhere."""
         return max(self.free, *self.l2.free, self.l2.joint_free, self.dram.free, self.atomics_free)
+
+    def list_queue_ends(self) -> tuple[float, ...]:
+        """Return when each queue has served what is in it."""
+        l2 = self.l2
+        return (self.free, self.tags_free, *l2.free, l2.joint_free, self.dram.free, self.atomics_free)
 
     def admit_warp(self) -> SimulatedWarp:
         """Take the oldest of the waiting warps; its request comes next."""

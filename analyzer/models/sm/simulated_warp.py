@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from analyzer.execution.profile.mbarrier_pipelines import PipelineRamp
 from analyzer.models.sm.resource_demand import OUTGOING_KINDS
-from analyzer.models.sm.simulation_state import N_WAIT_COLUMNS, ROUNDING_TOLERANCE, PipelineParameters
+from analyzer.models.sm.simulation_state import ROUNDING_TOLERANCE, PipelineParameters
 from analyzer.models.sm.warp_program import CtaBarrier, StepSequence, WarpProgram
 from analyzer.models.wait_causes import REGISTER_PORTS_INDEX, WaitCause
 
@@ -95,6 +95,7 @@ def make_steps(
     program: WarpProgram,
     handlers: list[StepHandler | None],
     pipe_slowdowns: Mapping[int, float],
+    wait_cycles: list[list[float]],
     *,
     max_queued_products: int,
     fetches_code: bool,
@@ -104,6 +105,7 @@ def make_steps(
 
     handlers: by kind of step.
     pipe_slowdowns: by pipe, factor on its cycles while a product of a warpgroup runs.
+    wait_cycles: of each step, by cause: what the simulation fills.
     fetches_code: the SM's instruction cache does not hold all.
     issues_in_runs: see `issue_order`.
     """
@@ -139,7 +141,7 @@ def make_steps(
         list(map(or_, program.is_ldgsts, program.is_ldgdepbar)),
         program.is_cached_load,
         [_LONG_SCOREBOARD if is_long else _SHORT_SCOREBOARD for is_long in program.is_long],
-        [[0.0] * N_WAIT_COLUMNS for _ in range(len(program))],
+        wait_cycles,
         program.kind,
         program.wait_scoreboards,
         program.depbar_waits,
@@ -256,25 +258,14 @@ class MbarrierPhases:
 
 
 class SimulatedCta:
-    """A resident CTA: its barriers, its mbarriers, and iterations that its warps share."""
+    """A resident CTA: its warps, its barriers and its mbarriers."""
 
-    __slots__ = (
-        "barriers",
-        "begun_iterations",
-        "drain_end",
-        "last_iterations",
-        "n_warps_left",
-        "pipeline_phases",
-        "wave",
-    )
+    __slots__ = ("barriers", "drain_end", "n_warps_left", "pipeline_phases", "warps")
 
-    def __init__(self, n_warps: int, wave: int, pipelines: tuple[PipelineParameters, ...]) -> None:
-        self.n_warps_left, self.wave = n_warps, wave
+    def __init__(self, n_warps: int, pipelines: tuple[PipelineParameters, ...]) -> None:
+        self.n_warps_left = n_warps
+        self.warps: list[SimulatedWarp] = []
         self.drain_end = 0.0  # when the L2 has taken all that its warps have stored
-        # By role and sequence, of sequences with a barrier: the latest iteration that a warp has begun, and
-        # the last one that any will do, once it is known.
-        self.begun_iterations: dict[tuple[int, int], int] = {}
-        self.last_iterations: dict[tuple[int, int], int] = {}
         self.barriers: dict[int, BarrierState] = {}
         self.pipeline_phases = [MbarrierPhases(pipeline.n_free_waits) for pipeline in pipelines]
 

@@ -1,5 +1,6 @@
 """Parameters and results of the simulation of an SM."""
 
+from collections import Counter
 from collections.abc import Mapping
 
 from msgspec import Struct, field
@@ -39,7 +40,6 @@ class SmParameters(Struct, frozen=True, kw_only=True):
     cta_turnover_cycles: float  # from the end of a CTA until the next one in its slot begins
     read_release_cycles: float  # until a memory instruction has read its registers
     ldgsts_read_release_cycles: float  # likewise, an LDGSTS; 0: as others, after lines of those before
-    max_iterations: int  # simulated iterations of one sequence
     pipelines: tuple[PipelineParameters, ...] = ()  # of mbarriers
     max_ldgsts_in_flight: int = 0  # of one warp; 0 where nothing limits them
     l2_store_factor: float = 0.0  # see `L2Cache`; 0 where there is none
@@ -55,32 +55,15 @@ class SmParameters(Struct, frozen=True, kw_only=True):
     fetch: FetchParameters | None = None  # of code that the SM's own instruction cache cannot hold
 
 
-class IterationProgress(Struct, eq=False):
-    """Iterations of one sequence by all warps together, with the times of two of them."""
-
-    low_count: int  # iterations that are done at `low_time`: from there on the pace is measured
-    high_count: int  # iterations that are done at `high_time`: so many are simulated
-    n_warps: int
-    n_done: int = 0
-    low_time: float = 0.0
-    high_time: float = 0.0
-
-    @property
-    def cycles_per_iteration(self) -> float:
-        """Cycles in which every warp does one iteration."""
-        return (
-            self.n_warps * max(0.0, self.high_time - self.low_time) / max(1, self.high_count - self.low_count)
-        )
-
-
 class SimulationResult(Struct, eq=False):
-    """Cycles, waits and pace of some CTAs on one SM."""
+    """Cycles and waits of the CTAs of one SM, of which some iterations and CTAs are skipped."""
 
     cycles: float = 0.0  # until the last CTA has ended and the last request is served
-    n_ctas: int = 0
-    # Of truncated sequences, by (role, sequence, wave of CTAs).
-    iteration_progress: "dict[tuple[int, int, int], IterationProgress]" = field(default_factory=dict)
+    # By role and first step: simulated iterations of a sequence, of all warps.
+    iterations: list[Counter[int]] = field(default_factory=list)
     waits: list[list[float]] = field(
         default_factory=list
     )  # of all warps: [role][step * N_WAIT_COLUMNS + cause]
-    cta_end_cycles: list[float] = field(default_factory=list)  # of each CTA, in the order in which they end
+    ended_ctas: list[int] = field(default_factory=list)  # CTAs that have ended with each simulated one
+    cta_end_cycles: list[float] = field(default_factory=list)  # at which that is
+    n_steps: int = 0  # simulated ones

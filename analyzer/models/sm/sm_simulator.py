@@ -22,14 +22,20 @@ are taken in that loop: each step does so, and one in two steps makes no call at
 in place of columns, this takes 0.86 to 1.05 of the time of one function with everything inline (10 kernels).
 """
 
-from collections import deque
+import math
+from collections import Counter, deque
 from heapq import heappop, heappush, heappushpop
 from itertools import chain
+
+from msgspec import Struct
 
 from analyzer.demand.opcode_costs import PIPE_INDEX
 from analyzer.ir.scheduling import Pipe
 from analyzer.models.sm.cta_barriers import CtaBarriers
+from analyzer.models.sm.cta_sequence import CtaSequence
+from analyzer.models.sm.fast_forward import MIN_SKIPPED_ITERATIONS, FastForward
 from analyzer.models.sm.instruction_fetch import InstructionCache
+from analyzer.models.sm.iteration_plan import find_listed_share, plan_warp
 from analyzer.models.sm.mbarriers import Mbarriers
 from analyzer.models.sm.memory_resources import FENCE_KINDS, LoadStorePath
 from analyzer.models.sm.operand_reads import OperandReads
@@ -45,10 +51,10 @@ from analyzer.models.sm.simulated_warp import (
     make_steps,
 )
 from analyzer.models.sm.simulation_state import (
+    N_WAIT_COLUMNS,
     NO_INSTRUCTIONS_COLUMN,
     NOT_SELECTED_COLUMN,
     ROUNDING_TOLERANCE,
-    IterationProgress,
     SimulationResult,
     SmParameters,
 )
@@ -68,31 +74,66 @@ _START, _HAS_WAITED, _HAS_ISSUED = (
     int(phase) for phase in (StepPhase.START, StepPhase.HAS_WAITED, StepPhase.HAS_ISSUED)
 )
 _NEVER = 1e300
-# Part of all iterations of a sequence after which its pace is measured: before, warps start.
-_PACE_START_SHARE = 0.34
-_UNLIMITED_ITERATIONS = 1 << 60
+_MEETING_KINDS = frozenset(
+    {
+        *(StepKind.CTA_BARRIER, StepKind.MBARRIER_WAIT, StepKind.MBARRIER_ARRIVE),
+        *(StepKind.MBARRIER_COMMIT, StepKind.BULK_COPY_IN),
+    }
+)
+# After so many steps, what is left takes the pace of those behind a part of them: warps of many CTAs at
+# different places of their loops, where no state comes again before one of them ends.
+_ABANDONED_STEPS, _PACE_START_SHARE = 260_000, 0.3
 _FIRST_WARP_NUMBER = 1 << 40  # the number of the first warp; later ones have lower numbers and come first
 _RUN_LEAD = 1 << 50  # on all turns: a warp that goes on without a wait comes first
 
 
+class LastWave(Struct, frozen=True, eq=False):
+    """CTAs of the last wave, which have other shares of the L2 and the DRAM."""
+
+    n_full: int  # CTAs of full waves before it
+    warp_programs: tuple[WarpProgram, ...]  # by role
+
+
 def simulate_ctas(
-    warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, n_ctas: int
+    warp_programs: tuple[WarpProgram, ...],
+    parameters: SmParameters,
+    n_ctas: int,
+    last_wave: LastWave | None = None,
+    *,
+    skips: bool = True,
 ) -> SimulationResult:
-    """Simulate so many CTAs on one SM."""
-    return _SmSimulator(warp_programs, parameters, n_ctas).run()
+    """Simulate so many CTAs on one SM.
+
+    skips: iterations and CTAs that repeat others; False simulates each of them.
+    """
+    listed = min(map(find_listed_share, warp_programs))
+    if not skips:
+        return _SmSimulator(warp_programs, parameters, n_ctas, last_wave, listed, skips=False).run(math.inf)
+    return _SmSimulator(warp_programs, parameters, n_ctas, last_wave, listed).run(_ABANDONED_STEPS)
 
 
 class _SmSimulator:
     """The event loop, and CTAs that follow each other in the slots of an SM."""
 
-    def __init__(self, warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, n_ctas: int) -> None:
-        self.warp_programs, self.parameters = warp_programs, parameters
-        self.n_ctas_to_launch = self.n_ctas = n_ctas
+    def __init__(
+        self,
+        warp_programs: tuple[WarpProgram, ...],
+        parameters: SmParameters,
+        n_ctas: int,
+        last_wave: LastWave | None,
+        listed_share: float,
+        *,
+        skips: bool = True,
+    ) -> None:
+        self.warp_programs, self.parameters, self.listed_share = warp_programs, parameters, listed_share
+        self.skips = skips
+        self.skipped_cycles = self.last_time = 0.0
         self.next_warp_number = _FIRST_WARP_NUMBER
         self.resident_ctas: list[SimulatedCta] = []
-        self.last_start = -parameters.cta_start_interval_cycles
-        self.last_end = -parameters.cta_end_interval_cycles
-        self.result = SimulationResult()
+        self.result = SimulationResult(iterations=[Counter() for _ in warp_programs])
+        n_full = n_ctas if last_wave is None else last_wave.n_full
+        self.ctas = CtaSequence(n_ctas, n_full, parameters, self.result)
+        self.next_pace_mark = self.ctas.pace_steps
         self.heap: EventHeap = []
         # Beside products of warpgroups, and in runs, warps issue in turns; see the module and `issue_order`.
         self.takes_turns, self.turn = bool(parameters.pipe_slowdowns) or parameters.issues_in_runs, 0
@@ -101,18 +142,33 @@ class _SmSimulator:
         self.mbarriers = Mbarriers(parameters, self.heap, warp_programs)
         self.path = LoadStorePath(parameters, self.heap, self.mbarriers, operand_reads)
         self.barriers = CtaBarriers(self.heap, self.path)
-        handlers = self.list_handlers()
         self.code = None if parameters.fetch is None else InstructionCache(parameters.fetch)
-        self.steps = [
+        handlers = self.list_handlers()
+        self.wait_cycles = [
+            [[0.0] * N_WAIT_COLUMNS for _ in range(len(program))] for program in warp_programs
+        ]
+        self.steps = self.make_all_steps(warp_programs, handlers)
+        self.last_steps = (
+            self.steps if last_wave is None else self.make_all_steps(last_wave.warp_programs, handlers)
+        )
+        self.plans = [plan_warp(program, listed_share) for program in warp_programs]
+        self.fast_forward = FastForward(self.plans, list(map(_find_meeting_sequences, warp_programs)))
+
+    def make_all_steps(
+        self, warp_programs: tuple[WarpProgram, ...], handlers: list[StepHandler | None]
+    ) -> list[list[SimulatedStep]]:
+        """Build the steps of all programs."""
+        return [
             make_steps(
                 program,
                 handlers,
-                parameters.pipe_slowdowns,
-                max_queued_products=parameters.max_queued_products,
+                self.parameters.pipe_slowdowns,
+                wait_cycles,
+                max_queued_products=self.parameters.max_queued_products,
                 fetches_code=self.code is not None,
-                issues_in_runs=parameters.issues_in_runs,
+                issues_in_runs=self.parameters.issues_in_runs,
             )
-            for program in warp_programs
+            for program, wait_cycles in zip(warp_programs, self.wait_cycles, strict=True)
         ]
 
     def list_handlers(self) -> list[StepHandler | None]:
@@ -138,22 +194,50 @@ class _SmSimulator:
         """Start an instruction of the XU after its turn at the port that memory instructions take."""
         return self.subcores.serve_result(warp, step, self.path.dispatch(step, at), time)
 
-    def run(self) -> SimulationResult:
-        """Run all CTAs to their end."""
-        for _ in range(min(self.parameters.ctas_per_sm, self.n_ctas_to_launch)):
+    def run(self, most_steps: float) -> SimulationResult:
+        """Run all CTAs to their end, or until so many steps are simulated; the rest then takes their pace."""
+        for _ in range(min(self.parameters.ctas_per_sm, self.ctas.n_ctas)):
             self.launch_cta(0.0)
-        self.run_events()
+        self.run_events(_PACE_START_SHARE * most_steps)
+        begin, n_begun = self.last_time, self.count_done_steps()
+        self.run_events(most_steps)
         result = self.result
-        result.cycles = max(self.path.end_cycles, result.cycles)
-        result.waits = [list(chain.from_iterable(step.wait_cycles for step in steps)) for steps in self.steps]
+        result.cycles = max([self.path.end_cycles + self.skipped_cycles, *result.cta_end_cycles])
+        if self.resident_ctas:
+            n_done = self.count_done_steps()
+            n_left = self.ctas.n_ctas * self.count_cta_steps() - n_done
+            result.cycles = self.last_time + n_left * (self.last_time - begin) / max(1, n_done - n_begun)
+        result.cycles /= self.listed_share
+        result.cta_end_cycles = [cycles / self.listed_share for cycles in result.cta_end_cycles]
+        result.waits = [list(chain.from_iterable(by_step)) for by_step in self.wait_cycles]
         return result
 
-    def run_events(self) -> None:  # noqa: C901 - see the module: all that each step does
-        """Follow the warp with the earliest time until another one's comes first, and so on."""
+    def count_cta_steps(self) -> int:
+        """Count the steps of a CTA."""
+        return sum(int(self.plans[role].n_steps[-1]) for role in self.parameters.role_by_warp)
+
+    def count_done_steps(self) -> int:
+        """Count the steps that all warps have done, skipped ones too."""
+        return self.ctas.n_ended * self.count_cta_steps() + sum(
+            self.plans[warp.role].count_steps(warp.sequence, warp.iteration)
+            for cta in self.resident_ctas
+            for warp in cta.warps
+        )
+
+    def run_events(self, most_steps: float) -> None:  # noqa: C901 - see the module: all that each step does
+        """Follow the warp with the earliest time until another one's comes first, and so on.
+
+        most_steps: after which the rest is left.
+        """
         heap, code, takes_turns = self.heap, self.code, self.takes_turns
         in_runs = self.parameters.issues_in_runs
         resumed: tuple[float, int, SimulatedWarp] | None = None  # the last warp, where it is not kept
+        result, time = self.result, 0.0
         while resumed is not None or heap or self.release_blocked_warps():
+            if result.n_steps >= most_steps:
+                if resumed is not None:
+                    heappush(heap, resumed)
+                break
             time, _, entry = heappop(heap) if resumed is None else heappushpop(heap, resumed)
             resumed = None
             warp = self.path.admit_warp() if entry is None else entry
@@ -242,28 +326,32 @@ class _SmSimulator:
                     resumed = (time, warp.number - _RUN_LEAD if is_run else warp.turn, warp)
                     break
 
+        self.last_time = time + self.skipped_cycles
+
     def launch_cta(self, time: float) -> None:
         """Put the warps of the next CTA on the heap, an interval after the last start at the earliest."""
         parameters = self.parameters
-        time = max(time, self.last_start + parameters.cta_start_interval_cycles)
-        self.last_start = time
-        self.n_ctas_to_launch -= 1
-        wave = (self.n_ctas - self.n_ctas_to_launch - 1) // parameters.ctas_per_sm
-        cta = SimulatedCta(len(parameters.role_by_warp), wave, parameters.pipelines)
+        time = max(time, self.ctas.last_start + parameters.cta_start_interval_cycles)
+        self.ctas.last_start = time
+        all_steps = self.steps if self.ctas.n_launched < self.ctas.n_full else self.last_steps
+        self.ctas.n_launched += 1
+        cta = SimulatedCta(len(parameters.role_by_warp), parameters.pipelines)
         self.resident_ctas.append(cta)
+        self.fast_forward.forget()
         for role in parameters.role_by_warp:
             subcore = self.subcores.assign_warp()
             warp = SimulatedWarp(
                 self.next_warp_number,
                 role,
                 cta,
-                self.steps[role],
-                self.warp_programs[role].sequences,
+                all_steps[role],
+                self.plans[role].sequences,
                 self.subcores.pipe_free[subcore],
                 WarpProducts(self.subcores.product_ends[subcore]),
                 parameters.max_ldgsts_in_flight,
             )
             self.next_warp_number -= 1
+            cta.warps.append(warp)
             # before all that have issued, where warps take turns
             warp.turn = warp.number - self.takes_turns * 2 * _FIRST_WARP_NUMBER
             heappush(self.heap, (time, warp.turn, warp))
@@ -275,52 +363,40 @@ class _SmSimulator:
         """
         sequence = warp.sequences[warp.sequence]
         warp.iteration += 1
-        is_truncated = sequence.iterations > sequence.limit_iterations(self.parameters.max_iterations)
-        goes_on = self.count_iteration(warp, time) if is_truncated else warp.iteration < sequence.iterations
-        if not goes_on:
-            warp.iteration = 0
-            warp.sequence += 1
-            if warp.sequence == len(warp.sequences):
-                self.retire_warp(warp, time)
-                return False
+        self.result.iterations[warp.role][sequence.start] += 1
+        self.result.n_steps += sequence.stop - sequence.start
+        if warp.iteration < sequence.iterations:
+            if sequence.iterations - warp.iteration >= MIN_SKIPPED_ITERATIONS:
+                self.mark_iteration(warp, (warp.sequence, -1), time)
+            warp.position = sequence.start
+            return True
+        warp.iteration = 0
+        warp.sequence += 1
+        if warp.sequence == len(warp.sequences):
+            self.retire_warp(warp, time)
+            return False
+        plan = self.plans[warp.role]
+        kind = int(plan.kinds[warp.sequence])
+        if kind in plan.loop_starts:
+            self.mark_iteration(warp, (-1, kind), time)
         warp.position = warp.sequences[warp.sequence].start
         return True
 
-    def count_iteration(self, warp: SimulatedWarp, time: float) -> bool:
-        """Count an iteration of a truncated sequence, and return whether the warp does another one.
-
-        All CTAs of a wave stay until they have done so many iterations in all: warps that have priority do
-        more, as they would for as long as the loop lasts. Warps that meet at barriers do equally many.
-        """
-        progress = self.find_progress(warp)
-        progress.n_done += 1
-        if progress.n_done == progress.low_count:
-            progress.low_time = time
-        elif progress.n_done == progress.high_count:
-            progress.high_time = time
-        is_full = progress.n_done >= progress.high_count
-        if not warp.sequences[warp.sequence].has_barrier:
-            return not is_full
-        cta, key = warp.cta, (warp.role, warp.sequence)
-        begun = cta.begun_iterations.get(key, 0)
-        if is_full and key not in cta.last_iterations:
-            cta.last_iterations[key] = max(warp.iteration, begun)
-        if warp.iteration >= cta.last_iterations.get(key, _UNLIMITED_ITERATIONS):
-            return False
-        cta.begun_iterations[key] = max(warp.iteration + 1, begun)
-        return True
-
-    def find_progress(self, warp: SimulatedWarp) -> IterationProgress:
-        """Return the progress of a warp's sequence by all warps of its role and wave."""
-        wave, parameters = warp.cta.wave, self.parameters
-        key = (warp.role, warp.sequence, wave)
-        progress = self.result.iteration_progress.get(key)
-        if progress is None:
-            n_ctas = min(parameters.ctas_per_sm, self.n_ctas - wave * parameters.ctas_per_sm)
-            n_warps = parameters.role_by_warp.count(warp.role) * n_ctas
-            low, high = (n_warps * int(part * parameters.max_iterations) for part in (_PACE_START_SHARE, 1.0))
-            progress = self.result.iteration_progress[key] = IterationProgress(low, high, n_warps)
-        return progress
+    def mark_iteration(self, warp: SimulatedWarp, key: tuple[int, int], time: float) -> None:
+        """Mark the end of an iteration where the warp leads, or of many steps; skip what repeats."""
+        if not self.skips:
+            return
+        n_warps = len(self.resident_ctas) * len(self.parameters.role_by_warp)
+        if self.fast_forward.leads(warp, n_warps):
+            skipped = self.fast_forward.skip(key, time, self.resident_ctas, self.path)
+        elif self.result.n_steps >= self.next_pace_mark:
+            self.next_pace_mark = self.result.n_steps + self.ctas.pace_steps
+            skipped = self.fast_forward.skip_at_pace(time, self.resident_ctas, self.path)
+        else:
+            return
+        self.skipped_cycles += skipped.cycles
+        self.path.dram.skipped_cycles += skipped.cycles
+        self.path.dram.work_cycles += skipped.dram_cycles
 
     def retire_warp(self, warp: SimulatedWarp, time: float) -> None:
         """Remove a warp that has ended; with the last one of a CTA, launch the next CTA."""
@@ -331,12 +407,13 @@ class _SmSimulator:
         if cta.n_warps_left:
             return
         self.resident_ctas.remove(cta)
+        self.fast_forward.forget()
         time = max(time, cta.drain_end)
-        time = self.last_end = max(time, self.last_end + self.parameters.cta_end_interval_cycles)
-        self.result.n_ctas += 1
-        self.result.cta_end_cycles.append(time)
-        self.result.cycles = max(self.result.cycles, time)
-        if self.n_ctas_to_launch:
+        time = self.ctas.last_end = max(time, self.ctas.last_end + self.parameters.cta_end_interval_cycles)
+        self.ctas.end_cta(time + self.skipped_cycles)
+        if self.skips:
+            self.skipped_cycles += self.ctas.skip_waves()
+        if self.ctas.n_launched < self.ctas.n_ctas:
             self.launch_cta(time + self.parameters.cta_turnover_cycles)
 
     def release_blocked_warps(self) -> bool:
@@ -354,6 +431,15 @@ class _SmSimulator:
         for cta in self.resident_ctas if not states else ():
             self.mbarriers.release_hopeless_waits(cta)
         return bool(self.heap)
+
+
+def _find_meeting_sequences(warp_program: WarpProgram) -> frozenset[int]:
+    """Return the first steps of sequences in which warps of a CTA wait for each other."""
+    return frozenset(
+        sequence.start
+        for sequence in warp_program.sequences
+        if _MEETING_KINDS.intersection(warp_program.kind[sequence.start : sequence.stop])
+    )
 
 
 def wait_for_operands(warp: SimulatedWarp, step: SimulatedStep, time: float) -> float | None:

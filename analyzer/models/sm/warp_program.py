@@ -33,7 +33,6 @@ from analyzer.models.timeline_warp import InstructionTiming
 from analyzer.models.wait_causes import REGISTER_PORTS_INDEX
 
 _MAX_ROWS_PER_STEP = 12
-SHORT_LOOP_MAX_ITERATIONS = 32
 _INSTRUCTION_BYTES = 16
 _FRONTEND_PIPE_INDEX = PIPE_INDEX[Pipe.FRONTEND]
 # Pipes with few lanes: what comes before such an instruction does not wait for them.
@@ -123,18 +122,9 @@ class StepSequence(Struct, frozen=True):
     start: int
     stop: int
     iterations: int
-    has_barrier: bool
     ramp: PipelineRamp | None = None  # iterations of the outer loop in which the sequence is left out
     predicated_ramps: tuple[PipelineRamp, ...] = ()  # the same for single steps
     skipped_ramps: tuple[PipelineRamp, ...] = ()  # those of them that apply to these iterations
-
-    def limit_iterations(self, max_iterations: int) -> int:
-        """Return the iterations to simulate: at most `max_iterations`, but all of a short loop."""
-        return (
-            self.iterations
-            if self.iterations <= SHORT_LOOP_MAX_ITERATIONS
-            else min(self.iterations, max_iterations)
-        )
 
 
 class OuterLoop(Struct, frozen=True):
@@ -169,13 +159,10 @@ def build_warp_program(
                     warp_program, timing, resource_demand, count / iterations, ends_at_stalls=in_runs
                 )
                 builder.append_rows(rows)
-        has_barrier = int(StepKind.CTA_BARRIER) in warp_program.kind[start:]
         size = sum(cfg.blocks[b].stop - cfg.blocks[b].start for b in sequence.blocks) * _INSTRUCTION_BYTES
         per_row = miss_cycles_per_row if size > memory.instruction_cache_bytes.value else 0.0
         _append_code_columns(warp_program, start, 0.0 if model_input.arch.instruction_caches else per_row)
-        warp_program.sequences.append(
-            StepSequence(start, len(warp_program), iterations, has_barrier, *_find_ramps(uses))
-        )
+        warp_program.sequences.append(StepSequence(start, len(warp_program), iterations, *_find_ramps(uses)))
         sequences.append(sequence)
     warp_program.outer_loops = _find_outer_loops(model_input, weights, sequences)
     return warp_program
