@@ -78,33 +78,31 @@ def simulate_waves(
         return simulate_ctas(warp_programs, parameters, load.n_ctas)
     full = tuple(scale_shared_cycles(one, 1.0 / load.mean_load_share) for one in warp_programs)
 
-    def simulate_last_wave(n_last: int) -> SimulationResult:
-        share = min(1.0, load.n_tail / load.n_sms / n_last)
+    n_even = load.n_ctas - n_full
+
+    def make_last_wave(n_ctas: int) -> LastWave:
+        share = min(1.0, load.n_tail / load.n_sms / n_ctas)
         l2_share = max(share, load.min_l2_share)
         programs = tuple(scale_shared_cycles(one, share, l2_share) for one in full)
-        return simulate_ctas(full, parameters, n_full + n_last, LastWave(n_full, programs))
+        return LastWave(n_full, n_ctas, programs, gather)
 
-    n_even = load.n_ctas - n_full
-    even = simulate_last_wave(n_even)
-    n_gathered = _find_gathered_ctas(full, parameters, load, even)
-    if n_gathered <= n_even:
-        return even
-    # no SM is done sooner for having waited for CTAs that others got
-    return max(even, simulate_last_wave(n_gathered), key=lambda one: one.cycles)
+    def gather(found: SimulationResult) -> LastWave:
+        n_gathered = _find_gathered_ctas(full, parameters, load, found)
+        return even if n_gathered <= n_even else make_last_wave(n_gathered)
+
+    even = make_last_wave(n_even)
+    return simulate_ctas(full, parameters, load.n_ctas, even)
 
 
 def _find_gathered_ctas(
     warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, load: SmLoad, found: SimulationResult
 ) -> int:
-    """Find how many CTAs of the last wave an SM gets that gets any, as slots free.
+    """Find how many CTAs of the last wave an SM gets that gets any, as the slots of full waves have freed.
 
     0 where neither L2 nor DRAM binds: CTAs of FFMA end together by two and three an SM, and .7 of their time
     apart by five, and the simulation does not tell that well.
     """
-    if load.n_full not in found.ended_ctas:
-        return 0
-    last = found.ended_ctas.index(load.n_full) + 1
-    ends = found.cta_end_cycles[max(0, last - load.n_slots) : last]
+    ends = found.cta_end_cycles[-load.n_slots :]
     busy_cycles = load.n_full * _sum_shared_cycles(warp_programs, parameters)
     if len(ends) < load.n_slots or busy_cycles < _MIN_BINDING_SHARE * ends[-1]:
         return 0

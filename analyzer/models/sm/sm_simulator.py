@@ -24,6 +24,7 @@ in place of columns, this takes 0.86 to 1.05 of the time of one function with ev
 
 import math
 from collections import Counter, deque
+from collections.abc import Callable
 from heapq import heappop, heappush, heappushpop
 from itertools import chain
 
@@ -91,7 +92,10 @@ class LastWave(Struct, frozen=True, eq=False):
     """CTAs of the last wave, which have other shares of the L2 and the DRAM."""
 
     n_full: int  # CTAs of full waves before it
+    n_ctas: int  # of the last wave
     warp_programs: tuple[WarpProgram, ...]  # by role
+    # Returns the last wave by when the CTAs of full waves have ended.
+    gather: Callable[[SimulationResult], "LastWave"]
 
 
 def simulate_ctas(
@@ -132,6 +136,7 @@ class _SmSimulator:
         self.resident_ctas: list[SimulatedCta] = []
         self.result = SimulationResult(iterations=[Counter() for _ in warp_programs])
         n_full = n_ctas if last_wave is None else last_wave.n_full
+        self.last_wave = last_wave
         self.ctas = CtaSequence(n_ctas, n_full, parameters, self.result)
         self.next_pace_mark = self.ctas.pace_steps
         self.heap: EventHeap = []
@@ -143,25 +148,21 @@ class _SmSimulator:
         self.path = LoadStorePath(parameters, self.heap, self.mbarriers, operand_reads)
         self.barriers = CtaBarriers(self.heap, self.path)
         self.code = None if parameters.fetch is None else InstructionCache(parameters.fetch)
-        handlers = self.list_handlers()
+        self.handlers = self.list_handlers()
         self.wait_cycles = [
             [[0.0] * N_WAIT_COLUMNS for _ in range(len(program))] for program in warp_programs
         ]
-        self.steps = self.make_all_steps(warp_programs, handlers)
-        self.last_steps = (
-            self.steps if last_wave is None else self.make_all_steps(last_wave.warp_programs, handlers)
-        )
+        self.steps = self.make_all_steps(warp_programs)
+        self.last_steps = self.steps if last_wave is None else self.make_all_steps(last_wave.warp_programs)
         self.plans = [plan_warp(program, listed_share) for program in warp_programs]
         self.fast_forward = FastForward(self.plans, list(map(_find_meeting_sequences, warp_programs)))
 
-    def make_all_steps(
-        self, warp_programs: tuple[WarpProgram, ...], handlers: list[StepHandler | None]
-    ) -> list[list[SimulatedStep]]:
+    def make_all_steps(self, warp_programs: tuple[WarpProgram, ...]) -> list[list[SimulatedStep]]:
         """Build the steps of all programs."""
         return [
             make_steps(
                 program,
-                handlers,
+                self.handlers,
                 self.parameters.pipe_slowdowns,
                 wait_cycles,
                 max_queued_products=self.parameters.max_queued_products,
@@ -413,8 +414,21 @@ class _SmSimulator:
         self.ctas.end_cta(time + self.skipped_cycles)
         if self.skips:
             self.skipped_cycles += self.ctas.skip_waves()
-        if self.ctas.n_launched < self.ctas.n_ctas:
+        if self.last_wave is not None and self.ctas.n_ended == self.last_wave.n_full:
+            self.gather_last_wave(self.last_wave)
+        while self.ctas.n_launched < self.ctas.n_ctas and len(self.resident_ctas) < self.ctas.n_slots:
             self.launch_cta(time + self.parameters.cta_turnover_cycles)
+
+    def gather_last_wave(self, last_wave: LastWave) -> None:
+        """Let the SM have as many CTAs of the last wave as come together there, with their shares."""
+        gathered = last_wave.gather(self.result)
+        if gathered is last_wave:
+            return
+        self.ctas.n_ctas += gathered.n_ctas - last_wave.n_ctas
+        self.last_steps = self.make_all_steps(gathered.warp_programs)
+        for cta in self.resident_ctas:
+            for warp in cta.warps:
+                warp.steps = self.last_steps[warp.role]
 
     def release_blocked_warps(self) -> bool:
         """Let warps go on that wait for others which never come, and return whether there were any.
