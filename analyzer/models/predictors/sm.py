@@ -47,22 +47,42 @@ from analyzer.models.wait_causes import N_WAIT_CAUSES, REGISTER_PORTS_INDEX, STA
 NAME = "sm"
 _MIN_BINDING_SHARE = 0.8
 _CLOCK_TOLERANCE = 0.03
+_CLOCK_STEPS = 40_000  # of a simulation that only says which clock a launch has
 _SHARED_BOUNDS = frozenset({L2_BOUND, DRAM_BOUND, ATOMICS_BOUND})
 
 
 def predict(model_input: ModelInput) -> ModelResult:
     """Predict cycles, stall stack and time of one kernel on one GPU.
 
-    The clock is first that of a launch whose binding unit never waits. Where the cycles leave it another one
-    by the power that it draws, they are simulated again.
+    Where power decides the clock, part of the launch is simulated at that of a launch whose binding unit never
+    waits. Its pace says which clock the launch has, and the whole launch whether it does have that.
     """
-    result = _predict_at_clock(model_input)
     if model_input.clock_mhz is not None or model_input.settled_clock is not None:
-        return result
-    state = find_launch_clock(model_input, result.prediction.cycles, result.prediction.clock_mhz)
-    if state is None or abs(state.clock_mhz / result.prediction.clock_mhz - 1.0) < _CLOCK_TOLERANCE:
-        return result
-    return _predict_at_clock(replace(model_input, settled_clock=make_clock_figure(state.clock_mhz)))
+        return _predict_at_clock(model_input)
+    at_clock = model_input
+    if model_input.gpu.file.power is not None and model_input.arch.energy is not None:
+        at_clock = _settle_clock(model_input, model_input, _estimate_cycles(model_input))
+    result = _predict_at_clock(at_clock)
+    settled = _settle_clock(model_input, at_clock, result.prediction.cycles)
+    return result if settled is at_clock else _predict_at_clock(settled)
+
+
+def _settle_clock(model_input: ModelInput, at_clock: ModelInput, cycles: float) -> ModelInput:
+    """Return a launch at the clock that its power leaves, or as it is if it takes so many cycles at that."""
+    clock = find_clock_mhz(at_clock)
+    state = find_launch_clock(model_input, cycles, clock)
+    if state is None or abs(state.clock_mhz / clock - 1.0) < _CLOCK_TOLERANCE:
+        return at_clock
+    return replace(model_input, settled_clock=make_clock_figure(state.clock_mhz))
+
+
+def _estimate_cycles(model_input: ModelInput) -> float:
+    """Estimate the cycles of a launch by the pace of a part of it."""
+    clock, miss_rates = find_clock_mhz(model_input), estimate_miss_rates(model_input)
+    simulation = simulate_launch(model_input, miss_rates, clock, most_steps=_CLOCK_STEPS)
+    dispatch = compute_cta_dispatch_cycles(model_input, clock)
+    cycles = max(simulation.cycles, dispatch, *_compute_resource_bounds(simulation).values())
+    return cycles + compute_idle_launch_cycles(model_input, clock, cycles)
 
 
 def _predict_at_clock(model_input: ModelInput) -> ModelResult:

@@ -36,7 +36,7 @@ from analyzer.models.sm.simulation_state import (
     SimulationResult,
     SmParameters,
 )
-from analyzer.models.sm.sm_simulator import simulate_ctas
+from analyzer.models.sm.sm_simulator import MOST_STEPS, simulate_ctas
 from analyzer.models.sm.warp_program import WarpProgram, build_warp_program
 from analyzer.models.sm.warp_roles import WarpRoles, find_warp_roles
 from analyzer.models.timeline import TimelineOptions, compute_result_latencies
@@ -144,8 +144,10 @@ class LaunchSimulation(Struct, frozen=True, eq=False):
         return WarpCycles(selected, waits, np.maximum(stall_count_cycles, 0.0))
 
 
-def simulate_launch(model_input: ModelInput, miss_rates: MissRates, clock_mhz: float) -> LaunchSimulation:
-    """Simulate the SM that gets most CTAs."""
+def simulate_launch(
+    model_input: ModelInput, miss_rates: MissRates, clock_mhz: float, most_steps: float = MOST_STEPS
+) -> LaunchSimulation:
+    """Simulate the SM that gets most CTAs, see `simulate_ctas`."""
     warp_roles = find_warp_roles(model_input)
     sms = model_input.gpu.sm_count
     mean_ctas = warp_roles.n_busy_ctas / sms
@@ -192,7 +194,7 @@ def simulate_launch(model_input: ModelInput, miss_rates: MissRates, clock_mhz: f
         parameters=cta_programs.parameters,
         n_ctas=n_ctas,
         idle_cta_share=1.0 - warp_roles.n_busy_ctas / max(1, model_input.grid_ctas),
-        simulated=simulate_waves(cta_programs.warp_programs, cta_programs.parameters, load),
+        simulated=simulate_waves(cta_programs.warp_programs, cta_programs.parameters, load, most_steps),
         min_cycles=min_cycles,
         mean_load_share=mean_load_share,
         schedule_factor=factor,

@@ -70,12 +70,12 @@ def scale_shared_cycles(
 
 
 def simulate_waves(
-    warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, load: SmLoad
+    warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, load: SmLoad, most_steps: float
 ) -> SimulationResult:
     """Simulate the busiest SM: full waves, then the last one with the shares that it has."""
     n_full = load.n_full
     if not 0 < n_full < load.n_ctas:
-        return simulate_ctas(warp_programs, parameters, load.n_ctas)
+        return simulate_ctas(warp_programs, parameters, load.n_ctas, most_steps=most_steps)
     full = tuple(scale_shared_cycles(one, 1.0 / load.mean_load_share) for one in warp_programs)
 
     n_even = load.n_ctas - n_full
@@ -91,7 +91,7 @@ def simulate_waves(
         return even if n_gathered <= n_even else make_last_wave(n_gathered)
 
     even = make_last_wave(n_even)
-    return simulate_ctas(full, parameters, load.n_ctas, even)
+    return simulate_ctas(full, parameters, load.n_ctas, even, most_steps=most_steps)
 
 
 def _find_gathered_ctas(

@@ -83,7 +83,7 @@ _MEETING_KINDS = frozenset(
 )
 # After so many steps, what is left takes the pace of those behind a part of them: warps of many CTAs at
 # different places of their loops, where no state comes again before one of them ends.
-_ABANDONED_STEPS, _PACE_START_SHARE = 260_000, 0.3
+MOST_STEPS, _PACE_START_SHARE = 100_000, 0.3
 _FIRST_WARP_NUMBER = 1 << 40  # the number of the first warp; later ones have lower numbers and come first
 _RUN_LEAD = 1 << 50  # on all turns: a warp that goes on without a wait comes first
 
@@ -104,16 +104,18 @@ def simulate_ctas(
     n_ctas: int,
     last_wave: LastWave | None = None,
     *,
+    most_steps: float = MOST_STEPS,
     skips: bool = True,
 ) -> SimulationResult:
     """Simulate so many CTAs on one SM.
 
+    most_steps: after which the rest takes the pace of those behind a part of them.
     skips: iterations and CTAs that repeat others; False simulates each of them.
     """
     listed = min(map(find_listed_share, warp_programs))
     if not skips:
         return _SmSimulator(warp_programs, parameters, n_ctas, last_wave, listed, skips=False).run(math.inf)
-    return _SmSimulator(warp_programs, parameters, n_ctas, last_wave, listed).run(_ABANDONED_STEPS)
+    return _SmSimulator(warp_programs, parameters, n_ctas, last_wave, listed).run(most_steps)
 
 
 class _SmSimulator:
@@ -206,8 +208,11 @@ class _SmSimulator:
         result.cycles = max([self.path.end_cycles + self.skipped_cycles, *result.cta_end_cycles])
         if self.resident_ctas:
             n_done = self.count_done_steps()
-            n_left = self.ctas.n_ctas * self.count_cta_steps() - n_done
-            result.cycles = self.last_time + n_left * (self.last_time - begin) / max(1, n_done - n_begun)
+            pace = (self.last_time - begin) / max(1, n_done - n_begun)
+            for n_ctas in sorted({max(self.ctas.n_full, self.ctas.n_ended + 1), self.ctas.n_ctas}):
+                result.cycles = self.last_time + max(0, n_ctas * self.count_cta_steps() - n_done) * pace
+                result.ended_ctas.append(n_ctas)
+                result.cta_end_cycles.append(result.cycles)
         result.cycles /= self.listed_share
         result.cta_end_cycles = [cycles / self.listed_share for cycles in result.cta_end_cycles]
         result.waits = [list(chain.from_iterable(by_step)) for by_step in self.wait_cycles]
