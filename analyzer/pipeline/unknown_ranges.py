@@ -20,6 +20,7 @@ from analyzer.execution.profile.work_assumption import (
 )
 from analyzer.execution.static_counts.block_counts import ASSUMED_TRIP_COUNT
 from analyzer.hardware.gpu import Gpu
+from analyzer.models.held_clock import hold_clock
 from analyzer.models.interface import Prediction
 from analyzer.models.model_result import ModelResult
 from analyzer.models.registry import find_model
@@ -46,10 +47,10 @@ class UnknownRange(Struct, frozen=True, eq=False):
         self, result: ModelResult, gpu: Gpu, costs: OpcodeCosts | None, assumed_ctas: int | None = None
     ) -> ModelResult:
         """Return a result whose interval covers what the model says of the least and of the most work."""
-        prediction, name = result.prediction, result.prediction.model
+        prediction = result.prediction
         low, high = prediction.time_us_low, prediction.time_us_high
         for assumption in _EXTREMES:
-            found = self._predict(assumption, name, gpu, costs, assumed_ctas)
+            found = self._predict(assumption, result, gpu, costs, assumed_ctas)
             if found is not None:
                 low, high = min(low, found.time_us_low), max(high, found.time_us_high)
             elif assumption is WorkAssumption.MOST:
@@ -67,7 +68,7 @@ class UnknownRange(Struct, frozen=True, eq=False):
     def _predict(
         self,
         assumption: WorkAssumption,
-        model: str,
+        result: ModelResult,
         gpu: Gpu,
         costs: OpcodeCosts | None,
         assumed_ctas: int | None,
@@ -83,7 +84,8 @@ class UnknownRange(Struct, frozen=True, eq=False):
         )
         if isinstance(bound, Refusal):
             return None
-        return find_model(model)(with_extreme_caches(bound, assumption)).prediction
+        predict = find_model(result.prediction.model)
+        return predict(with_extreme_caches(hold_clock(bound, result), assumption)).prediction
 
     def _describe(self) -> str:
         ranges = []

@@ -120,7 +120,7 @@ class CtaBarriers:
             self._write_unknown(view.state, group, end.row)
             return [(end.fall_through, group)]
         found: GroupSuccessors = []
-        for number, count in np.unique(np.stack([numbers, counts]), axis=1).T.tolist():
+        for number, count in sorted(set(zip(numbers.tolist(), counts.tolist(), strict=True))):
             here = (numbers == number) & (counts == count)
             if here.all():
                 return self._arrive(number, count, end, view.state, group, votes)
