@@ -181,10 +181,10 @@ def _remembering_simulations() -> Iterator[None]:
     simulate = getattr(launch_tail, _SIMULATION)
     found: dict[bytes, Any] = {}
 
-    def remember(*arguments: Any) -> Any:
-        key = hashlib.sha256(pickle.dumps(arguments)).digest()
+    def remember(*arguments: Any, **options: Any) -> Any:
+        key = hashlib.sha256(pickle.dumps((arguments[:3], options))).digest()
         if key not in found:
-            found[key] = simulate(*arguments)
+            found[key] = simulate(*arguments, **options)
         return found[key]
 
     with (
