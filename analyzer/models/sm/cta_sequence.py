@@ -7,11 +7,11 @@ more waves are simulated.
 
 from analyzer.models.sm.simulation_state import SimulationResult, SmParameters
 
-# At least so many waves behind the first one are compared, two after some steps, and after very many steps
-# they are taken as they are.
-_LEAST_WAVES, _MANY_STEPS, _MOST_STEPS, _TOLERANCE = 4, 60_000, 150_000, 0.005
-# Least steps after which the pace of warps is looked at, see `fast_forward`.
-_LEAST_PACE_STEPS = 20_000
+# At least so many waves behind the first one are compared, and as many as have so many steps; two are enough
+# after many steps.
+_LEAST_WAVES, _LEAST_STEPS, _MANY_STEPS, _TOLERANCE = 4, 30_000, 60_000, 0.005
+# Least steps after which the pace of warps is looked at, see `fast_forward`; fewer CTAs have more of them.
+_LEAST_PACE_STEPS, _ALL_PACE_STEPS = 20_000, 300_000
 
 
 class CtaSequence:
@@ -29,7 +29,7 @@ class CtaSequence:
     @property
     def pace_steps(self) -> int:
         """Steps after which the pace of warps is looked at."""
-        return max(_LEAST_PACE_STEPS, 2 * _MOST_STEPS // min(self.n_ctas, _LEAST_WAVES * self.n_slots))
+        return max(_LEAST_PACE_STEPS, _ALL_PACE_STEPS // min(self.n_ctas, _LEAST_WAVES * self.n_slots))
 
     def end_cta(self, time: float) -> None:
         """Note the end of a CTA."""
@@ -43,10 +43,10 @@ class CtaSequence:
         n_waves = (self.n_full - self.n_launched) // self.n_slots
         half = (len(ends) // self.n_slots - 1) // 2 * self.n_slots
         least = 1 if n_steps >= _MANY_STEPS else _LEAST_WAVES // 2
-        if n_waves < 1 or half < least * self.n_slots:
+        if n_waves < 1 or n_steps < _LEAST_STEPS or half < least * self.n_slots:
             return 0.0
         cycles, before = ends[-1] - ends[-1 - half], ends[-1 - half] - ends[-1 - 2 * half]
-        if abs(cycles - before) > _TOLERANCE * cycles and n_steps < _MOST_STEPS:
+        if abs(cycles - before) > _TOLERANCE * cycles:
             return 0.0
         skipped = n_waves * self.n_slots / (2 * half) * (cycles + before)
         self.n_launched += n_waves * self.n_slots

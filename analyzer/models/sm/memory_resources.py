@@ -6,9 +6,11 @@ max(free, begin) + cycles. Example: two requests of 4 cycles at times 0 and 1 le
 second one was queued for 3 cycles.
 
 The load/store path comes first. Where more work is queued there than it can hold, warps are kept until there
-is room; the oldest of them goes first. Behind it the L2, the DRAM and the unit for atomics take a request in
-parallel; the longest queue, less a burst that they take at once, is what a load waits for. A store waits for
-nothing, but stores that are too far ahead of the L2 hold up the path.
+is room. The oldest of them goes first, but a younger one waits no longer than the queue's work for each older
+one: else the youngest of eight warps that only load would end their loops alone, with the path half idle.
+Behind it the L2, the DRAM and the unit for atomics take a request in parallel; the longest queue, less a burst
+that they take at once, is what a load waits for. A store waits for nothing, but stores that are too far ahead
+of the L2 hold up the path.
 
 LDGSTS that fill whole rows of 128 bytes of shared memory, as swizzled tiles do, take one turn on the path.
 Their lines go through the tags beside it; what they bring is written beside reads. Example: 512 bytes in rows
@@ -205,7 +207,7 @@ class LoadStorePath:
         self.ldgsts_read_release_cycles = parameters.ldgsts_read_release_cycles
         self.max_ldgsts = parameters.max_ldgsts_in_flight
         self.last_stores: dict[int, float] = {}  # by number of the warp: when the L2 has taken its last store
-        self.waiting_warps: list[tuple[int, SimulatedWarp]] = []  # heap: the oldest has the lowest number
+        self.waiting_warps: list[tuple[float, int, SimulatedWarp]] = []  # heap: see the module
         self.is_admitting = False  # the next request is that of a warp that has waited for room
 
     @property
@@ -219,8 +221,8 @@ class LoadStorePath:
         return (self.free, self.tags_free, *l2.free, l2.joint_free, self.dram.free, self.atomics_free)
 
     def admit_warp(self) -> SimulatedWarp:
-        """Take the oldest of the waiting warps; its request comes next."""
-        warp = heappop(self.waiting_warps)[1]
+        """Take the first of the waiting warps; its request comes next."""
+        warp = heappop(self.waiting_warps)[2]
         warp.phase = _HAS_ISSUED
         self.is_admitting = True
         return warp
@@ -335,7 +337,7 @@ class LoadStorePath:
 
     def _keep_warp(self, warp: SimulatedWarp, at: float) -> None:
         warp.blocked_since = at
-        heappush(self.waiting_warps, (-warp.number, warp))
+        heappush(self.waiting_warps, (at - self.queue.cycles * warp.number, -warp.number, warp))
         if len(self.waiting_warps) == 1:
             heappush(self.heap, (self.queue.find_room(at, self.free), -1, None))
 

@@ -84,7 +84,7 @@ _MEETING_KINDS = frozenset(
 # After so many steps, what is left takes the pace of those behind a part of them: warps of many CTAs at
 # different places of their loops, where no state comes again before one of them ends.
 MOST_STEPS, _PACE_START_SHARE = 100_000, 0.3
-_FIRST_WARP_NUMBER = 1 << 40  # the number of the first warp; later ones have lower numbers and come first
+_FIRST_WARP_NUMBER = 1 << 30  # the number of the first warp; later ones have lower numbers and come first
 _RUN_LEAD = 1 << 50  # on all turns: a warp that goes on without a wait comes first
 
 
