@@ -50,6 +50,7 @@ class ModelResult(Struct, frozen=True, kw_only=True, eq=False):
     role_timeline: WarpTimeline | None = None
     sm_scaling: SmScaling | None = None  # None for models that do not say what another grid takes
     dram_bytes: float | None = None  # that the launch moves; None: requested bytes by their miss rates
+    n_simulated_steps: int = 0  # what a run costs; 0 for models that simulate nothing
 
 
 class CycleRange(Struct, frozen=True):
