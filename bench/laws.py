@@ -232,7 +232,7 @@ def check_monotony(subject: Subject) -> Iterator[Violation]:
     """Yield a violation for each figure whose better value costs time, or whose worse one saves some."""
     keys = [
         key
-        for key in (*list_relevant_keys(subject.base.model_input), "l2.size_bytes")
+        for key in (*list_relevant_keys(subject.gpu), "l2.size_bytes")
         if key != "sm.count" and key in _read_figures(subject.gpu.key)
     ]
     yield from _check_figures(subject, keys)
@@ -357,8 +357,7 @@ def check_names(subject: Subject) -> Iterator[Violation]:
     """Yield a violation where a copy of the GPU under other names takes another time."""
     file = msgspec.structs.replace(subject.gpu.file, name="Copy of a GPU")
     copy = msgspec.structs.replace(subject.gpu, key="copy", file=file)
-    time_us = subject.edited.predict_time_us(copy)
-    ratio = math.inf if time_us is None else time_us / subject.base_us
+    ratio = math.exp(subject.edited.measure_change(copy))
     if abs(ratio - 1) > _ROUNDING:
         yield subject.make_violation(Law.NAMES, "a copy", f"time x{ratio:.4f}", abs(ratio - 1))
 

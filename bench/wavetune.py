@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from choice_quality import judge_choices
 from markdown import render_table
 from numpy.typing import NDArray
 from tuning_data import h100_sweep
@@ -24,7 +25,6 @@ from tuning_data import h100_sweep
 from analyzer.files import write_file
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.tuning.artifact import pack_artifact, save_artifact
-from analyzer.tuning.choice_quality import judge_choices
 from analyzer.tuning.chooser import Chooser
 from analyzer.tuning.discrete_events import measure_step_share, simulate_gaussian_grids
 from analyzer.tuning.kernel_space import Integers, TunableKernel, find_kernel

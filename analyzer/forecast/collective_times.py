@@ -29,7 +29,7 @@ import numpy as np
 from msgspec import Struct
 
 from analyzer.forecast.deployment import Framework
-from analyzer.forecast.operator_calls import CollectiveCall, CollectiveKind
+from analyzer.forecast.operator_calls import CollectiveKind
 from analyzer.forecast.serving_figures import ServingFigures, load_serving_figures
 from analyzer.hardware.gpu import Gpu
 from analyzer.ir.scheduling import Basis
@@ -78,22 +78,6 @@ class CollectiveTime(NamedTuple):
     high_us: float
     basis: Basis
     source: str  # what made it: "sglang's own all-reduce, one shot", "NCCL over PCIe, ..."
-
-
-def time_collective(
-    call: CollectiveCall,
-    gpu: Gpu,
-    framework: Framework = Framework.SGLANG,
-    *,
-    has_bridge: bool = False,
-) -> CollectiveTime:
-    """Return the time of one transfer.
-
-    has_bridge: whether an NVLink bridge joins pairs of GPUs that have no switch (A40, RTX A6000, A100 PCIe).
-    """
-    return time_transfer(
-        call.kind, call.message_bytes, call.gpus, find_group_link(gpu, framework, has_bridge=has_bridge)
-    )
 
 
 def find_group_link(

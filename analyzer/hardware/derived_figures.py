@@ -13,7 +13,7 @@ from msgspec import Struct
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.parameter_paths import collect_parameters, with_parameter
 from analyzer.hardware.schema import HardwareParameter
-from analyzer.ir.scheduling import Basis
+from analyzer.ir.scheduling import find_weakest_basis
 
 
 class DerivationRule(Struct, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ class DerivationRule(Struct, frozen=True, kw_only=True):
             return None
         return HardwareParameter(
             value=self.constant * math.prod(one.value for one in inputs),
-            basis=max((one.basis for one in inputs), key=list(Basis).index),
+            basis=find_weakest_basis(*(one.basis for one in inputs)),
             source=f"derived: {self}",
         )
 

@@ -19,7 +19,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.hardware.gpu import Gpu
-from analyzer.hardware.parameter_paths import collect_parameters, has_parameter_at, with_parameter
+from analyzer.hardware.parameter_paths import (
+    collect_parameters,
+    find_parameter,
+    has_parameter_at,
+    with_parameter,
+)
 from analyzer.hardware.resource_scaling import find_scaled_figures, normalize_resource_key
 from analyzer.hardware.resources import (
     CACHED_LOAD_CLASSES,
@@ -227,9 +232,8 @@ def _find_known_parameter(gpu: Gpu, key: str) -> HardwareParameter | None:
         raise HardwareError(f"{key} has no effect of its own: {decided_by} decide", hint="set one of those")
     if parse_resource_key(key) is not None:
         return _find_relative_figure(gpu, key)
-    known = collect_parameters(gpu)
-    if key in known:
-        return known[key]
+    if (known := find_parameter(gpu, key)) is not None:
+        return known
     if key == "memory.streaming_gbps":
         return gpu.sustained_dram_gbps
     if key in _FALLBACK_KEYS:

@@ -4,7 +4,6 @@ The walk follows the types of `hardware.schema`, so a new field of a file needs 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from enum import EnumType
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
@@ -27,6 +26,21 @@ def collect_parameters(gpu: Gpu) -> dict[str, HardwareParameter]:
     return own | {key: found for key, found in below.items() if key not in own}
 
 
+def find_parameter(gpu: Gpu, key: str) -> HardwareParameter | None:
+    """Return one of the parameters that `collect_parameters` returns, None if the GPU lacks it."""
+    path = key.split(".")
+    return _find_parameter_at(gpu.file, path) or _find_parameter_at(gpu.arch, path)
+
+
+def _find_parameter_at(value: Any, path: Sequence[str]) -> HardwareParameter | None:
+    for name in path:
+        if isinstance(value, msgspec.Struct) and name not in _NON_PARAMETER_FIELDS:
+            value = getattr(value, name) if name in value.__struct_fields__ else None
+        else:
+            value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, HardwareParameter) else None
+
+
 def collect_struct_parameters(root: msgspec.Struct) -> dict[str, HardwareParameter]:
     """Return the parameters of a file by key."""
     return dict(_walk_parameters(root, ""))
@@ -45,25 +59,6 @@ def _walk_parameters(value: object, key: str) -> Iterator[tuple[str, HardwarePar
                 yield from _walk_parameters(row, f"{key}.{name}")
         case _:
             return
-
-
-def list_possible_keys() -> tuple[str, ...]:
-    """Return the keys of all parameters that files of GPUs and architectures can have, each once."""
-    return tuple(dict.fromkeys([*_walk_kinds(GpuFile, ""), *_walk_kinds(Arch, "")]))
-
-
-def _walk_kinds(kind: Any, key: str) -> Iterator[str]:
-    """Yield the keys of the parameters that a value of a type can have."""
-    if kind is HardwareParameter:
-        yield key
-    elif get_origin(kind) is Mapping and isinstance(get_args(kind)[0], EnumType):
-        for name in get_args(kind)[0]:
-            yield from _walk_kinds(get_args(kind)[1], f"{key}.{name.value}")
-    elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        for name in _read_field_infos(kind):
-            inner = _find_inner_type(kind, name)
-            if inner is not None:
-                yield from _walk_kinds(inner, f"{key}.{name}" if key else name)
 
 
 @cache
@@ -126,8 +121,8 @@ def _set_parameter_at(value: Any, kind: Any, path: Sequence[str], new: HardwareP
 def with_parameter(gpu: Gpu, key: str, new: HardwareParameter) -> Gpu:
     """Replace a parameter in the file that has it, else add it where the schema allows it."""
     path = key.split(".")
-    in_file = key in collect_struct_parameters(gpu.file) or (
-        key not in collect_parameters(gpu) and has_parameter_at(GpuFile, path)
+    in_file = has_parameter_at(GpuFile, path) and (
+        _find_parameter_at(gpu.file, path) is not None or find_parameter(gpu, key) is None
     )
     try:
         if in_file:

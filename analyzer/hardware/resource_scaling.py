@@ -77,9 +77,11 @@ def find_coupled_keys(key: str) -> tuple[str, ...]:
 
     Left out are those of other resources that are a product of it, such as peaks for the count of SMs.
     """
-    search = _FollowerSearch({key: 2.0})
-    rows = (row for row in iterate_rows() if row.key != key)
-    return tuple(row.key for row in rows if search.find_own_movement(row).factor != 1.0)
+    search, own = _FollowerSearch({key: 2.0}), find_row(key)
+    resource = "" if own is None else own.resource
+    others = (row for row in iterate_rows() if row.key != key)
+    near = (row for row in others if row.resource == resource or key in row.follows)
+    return tuple(row.key for row in near if search.find_own_movement(row).factor != 1.0)
 
 
 class _FollowerSearch:

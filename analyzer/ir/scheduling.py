@@ -18,6 +18,11 @@ class Basis(StrEnum):
     ASSUMED = "assumed"
 
 
+def find_weakest_basis(*bases: Basis) -> Basis:
+    """Return the least trustworthy of several bases: that of a result which uses all of them."""
+    return max(bases, key=tuple(Basis).index)
+
+
 class Pipe(StrEnum):
     """Execution pipes of a sub-core, named as Nsight Compute names them."""
 

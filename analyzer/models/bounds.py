@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from analyzer.demand.tcgen05_tiles import has_cta_pair_mma
 from analyzer.demand.warp_demand import WarpDemand
+from analyzer.execution.profile.mbarrier_pipelines import find_mbarrier_uses
 from analyzer.ir.opcode import Semantics
 from analyzer.ir.scheduling import SM_LEVEL_PIPES, Pipe
 from analyzer.models.interface import ModelInput, Stall
@@ -74,7 +75,7 @@ def count_elected_warps(model_input: ModelInput) -> dict[Pipe, float]:
 
 def _measure_copying_share(model_input: ModelInput) -> float:
     """Return the share of the warps reaching a bulk copy that issue it: the others are predicated off."""
-    uses = {} if model_input.mbarrier_pipelines is None else model_input.mbarrier_pipelines.uses
+    uses = find_mbarrier_uses(model_input.mbarrier_pipelines)
     copies = [(row, use) for row, use in uses.items() if use.semantics is Semantics.MBARRIER_COPY]
     n_arrivals = sum(model_input.execution_counts[row] for row, _ in copies)
     return (

@@ -120,11 +120,3 @@ class Prediction(PredictionFigures, frozen=True, kw_only=True):
 def sort_largest_first(cycles: Mapping[_Key, float]) -> dict[_Key, float]:
     """Return the entries in descending order of cycles, as reports show them."""
     return dict(sorted(cycles.items(), key=lambda item: -item[1]))
-
-
-BASIS_ORDER = tuple(Basis)
-
-
-def find_weakest_basis(*bases: Basis) -> Basis:
-    """Return the least trustworthy of several bases: that of a result which uses all of them."""
-    return max(bases, key=BASIS_ORDER.index)

@@ -10,6 +10,7 @@ Example: an H100 loads at 9,300 GB/s. A product whose CTAs share their tiles cop
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.execution.profile.mbarrier_pipelines import find_mbarrier_uses
 from analyzer.ir.opcode import Opcode, OpKind, Semantics
 from analyzer.models.interface import ModelInput
 from analyzer.models.miss_rates import MissRates
@@ -49,6 +50,5 @@ def is_async_copy(opcode: Opcode) -> bool:
 
 def list_bulk_copy_rows(model_input: ModelInput) -> list[int]:
     """List the rows of copies of the copy engine to shared memory."""
-    pipelines = model_input.mbarrier_pipelines
-    uses = {} if pipelines is None else pipelines.uses
+    uses = find_mbarrier_uses(model_input.mbarrier_pipelines)
     return [row for row, use in uses.items() if use.semantics is Semantics.MBARRIER_COPY]

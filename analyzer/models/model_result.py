@@ -11,10 +11,10 @@ from analyzer.demand.tma_copies import LINE_BYTES, count_prefetched_bytes
 from analyzer.hardware.resource_scaling import describe_scaled_figures
 from analyzer.hardware.schema import HardwareParameter
 from analyzer.ir.launch import Timing
-from analyzer.ir.scheduling import Basis
+from analyzer.ir.scheduling import Basis, find_weakest_basis
 from analyzer.isa.mma_shapes import DEFAULT_TCGEN05_TILE_M, DEFAULT_TCGEN05_TILE_N
 from analyzer.models.code_assumptions import describe_code_assumptions
-from analyzer.models.interface import ModelInput, Prediction, find_weakest_basis, sort_largest_first
+from analyzer.models.interface import ModelInput, Prediction, sort_largest_first
 from analyzer.models.launch_overhead import describe_timing
 from analyzer.models.miss_rates import MissRates, describe_miss_rates
 from analyzer.models.power import describe_power_clock, estimate_launch_clock, make_clock_figure
@@ -50,6 +50,7 @@ class ModelResult(Struct, frozen=True, kw_only=True, eq=False):
     role_timeline: WarpTimeline | None = None
     sm_scaling: SmScaling | None = None  # None for models that do not say what another grid takes
     dram_bytes: float | None = None  # that the launch moves; None: requested bytes by their miss rates
+    n_simulated_steps: int = 0  # what a run costs; 0 for models that simulate nothing
 
 
 class CycleRange(Struct, frozen=True):

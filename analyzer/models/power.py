@@ -80,11 +80,6 @@ class PowerState(Struct, frozen=True):
     watts: float  # at that clock
     limit_w: float
 
-    @property
-    def is_limited(self) -> bool:
-        """True if the power limit lowers the clock."""
-        return self.watts >= 0.99 * self.limit_w
-
 
 def measure_launch_work(model_input: ModelInput, energy: WorkEnergy) -> LaunchWork:
     """Return the energy of a launch's work: executed instructions, products and bytes by their energies."""

@@ -124,11 +124,6 @@ def assign_tasks(
     return sms
 
 
-def count_equal_tasks(n_tasks: int, sm_count: int) -> NDArray[np.int64]:
-    """Return how many of `n_tasks` equal tasks each SM gets, under any of the schedulers."""
-    return (n_tasks - np.arange(sm_count, dtype=np.int64) + sm_count - 1) // sm_count
-
-
 def _assign_greedily(costs: Column, n_slots: int) -> NDArray[np.int64]:
     """Return the slot of each task: always the one that is free first, the lowest of those."""
     assert n_slots <= _MOST_SLOTS

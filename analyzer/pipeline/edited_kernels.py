@@ -6,7 +6,8 @@ from msgspec import Struct
 
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.parameter_edits import ParameterSetting, ParameterSweep
-from analyzer.models.elasticity import Elasticities, compute_elasticities, measure_resolution
+from analyzer.models.elasticity import compute_elasticities, measure_resolution
+from analyzer.models.figure_search import count_affordable_runs, list_expected_keys
 from analyzer.models.model_result import ModelResult
 from analyzer.models.portability import is_native
 from analyzer.pipeline.edited_launch import EditedLaunch, predict_unedited
@@ -19,6 +20,7 @@ from analyzer.report.whatif_entries import judge_change, make_point_entry
 from analyzer.report.whatif_schema import PointEntry, WhatIfKernel
 from analyzer.text.demangling import demangle
 
+_ELASTICITY_STEPS = 850_000  # of simulations: about twice as long as the first analysis takes
 EditedGpu = tuple[tuple[ParameterSetting, ...], Gpu]
 
 
@@ -46,14 +48,18 @@ def evaluate_kernel(
     edited = EditedLaunch(
         counted, unedited, calibration=options.calibration, follows_power=edits.follows_power, tell=tell
     )
-    elasticities = Elasticities(by_key={}, resolution=0.0)
+    elasticities, resolution = None, 0.0
     if edits.elasticity:
-        elasticities = compute_elasticities(edited.model_input, edited.predict_time_us)
-    resolution = elasticities.resolution
-    if points and not edits.elasticity:
-        resolution = measure_resolution(
-            edited.model_input, unedited.prediction.time_us, edited.predict_time_us
+        elasticities = compute_elasticities(
+            base,
+            edited.measure_change,
+            count_affordable_runs(unedited, _ELASTICITY_STEPS),
+            list_expected_keys(unedited),
+            is_simulated=unedited.n_simulated_steps > 0,
         )
+        resolution = elasticities.resolution
+    elif points:
+        resolution = measure_resolution(base, edited.measure_change)
     kernel, before = counted.loaded.kernel, _make_prediction_entry(unedited, edited)
     return WhatIfKernel(
         input=counted.loaded.input_path,
@@ -64,10 +70,9 @@ def evaluate_kernel(
         points=tuple(
             _make_point_entry(edited, settings, gpu, before.time_us, resolution) for settings, gpu in points
         ),
-        elasticity=elasticities.by_key,
+        elasticity=None if elasticities is None else elasticities.by_key,
+        elasticity_of_others={} if elasticities is None else elasticities.of_others,
         resolution=resolution,
-        elasticity_model=unedited.prediction.model if edits.elasticity else "",
-        elasticity_resolution=elasticities.resolution,
     )
 
 
@@ -86,7 +91,10 @@ def _make_point_entry(
 
 
 def _make_prediction_entry(result: ModelResult, edited: EditedLaunch) -> PredictionEntry:
+    """Return the entry of a prediction, with its tail where another count of SMs may have made one."""
+    gpu = result.model_input.gpu
     return make_prediction_entry(
         result,
-        transferred=not is_native(edited.counted.loaded.kernel, result.model_input.gpu),
+        transferred=not is_native(edited.counted.loaded.kernel, gpu),
+        measures_tail=gpu.sm_count != edited.model_input.gpu.sm_count,
     )

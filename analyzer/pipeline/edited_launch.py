@@ -4,9 +4,11 @@ No edit changes the work: the launch is counted once, and a grid that is not kno
 wave of the GPU as it is. The clock stays, too (see `models/held_clock.py`), unless it is to follow power.
 """
 
+import math
 from collections.abc import Callable
 
 from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.parameter_paths import collect_parameters
 from analyzer.models.calibration import Calibration, apply_to_kernel
 from analyzer.models.held_clock import hold_clock
 from analyzer.models.interface import ModelInput
@@ -44,8 +46,11 @@ class EditedLaunch:
         return self.base.model_input
 
     def predict(self, gpu: Gpu) -> ModelResult | Refusal:
-        """Return the result on an edited GPU, or why the kernel does not run there."""
-        if gpu == self.model_input.gpu:
+        """Return the result on an edited GPU, or why the kernel does not run there.
+
+        Where no figure has another value, it is that on the GPU as it is.
+        """
+        if gpu.key == self.model_input.gpu.key and _read_values(gpu) == _read_values(self.model_input.gpu):
             return self.base
         bound = self.bind(gpu)
         return bound if isinstance(bound, Refusal) else self.predict_bound(bound)
@@ -64,10 +69,19 @@ class EditedLaunch:
             self.tell(f"{self.base.prediction.model}: {self.n_runs} edited GPUs")
         return apply_to_kernel(self.calibration, self._predict_input(model_input))
 
-    def predict_time_us(self, gpu: Gpu) -> float | None:
-        """Return the time on an edited GPU, None where the kernel does not run there."""
-        found = self.predict(gpu)
-        return None if isinstance(found, Refusal) else found.prediction.time_us
+    def measure_change(self, gpu: Gpu) -> float:
+        """Return the change of log time on an edited GPU, endless where the kernel does not run there."""
+        return self.compare(self.predict(gpu))
+
+    def compare(self, found: ModelResult | Refusal) -> float:
+        """Return the change of log time from the GPU as it is, endless for a refusal."""
+        if isinstance(found, Refusal):
+            return math.inf
+        return math.log(found.prediction.time_us / self.base.prediction.time_us)
+
+
+def _read_values(gpu: Gpu) -> dict[str, float]:
+    return {key: figure.value for key, figure in collect_parameters(gpu).items()}
 
 
 def predict_unedited(

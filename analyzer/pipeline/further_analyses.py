@@ -9,7 +9,7 @@ from analyzer.models.loop_bounds import compute_loop_bounds
 from analyzer.pipeline.gpu_binding import CountedLaunch
 from analyzer.pipeline.options import Options
 from analyzer.report.analyze_schema import HardwareCurve
-from analyzer.report.kernel_analysis import GpuResult, KernelAnalysis
+from analyzer.report.kernel_analysis import KernelAnalysis
 from analyzer.report.level_work import LevelWork
 from analyzer.text.demangling import demangle
 
@@ -27,29 +27,28 @@ def add_further_analyses(
 
     n_kernels: of the report; tell: is told what is done.
     """
-    analysis = replace(
-        analysis,
-        hardware_curves=_trace_hardware_curves(counted, analysis.results, options, n_kernels, tell),
-        levels=_compare_levels(counted, options, tell),
-    )
     first = analysis.first_result
-    if first is None:
-        return analysis
+    if first is not None:
+        analysis = replace(
+            analysis,
+            loops=compute_loop_bounds(first.model_input, first.role_timeline or first.timeline),
+            findings=find_advice(first, options.advice_rules, tell) if options.advice else (),
+        )
     return replace(
         analysis,
-        loops=compute_loop_bounds(first.model_input, first.role_timeline or first.timeline),
-        findings=find_advice(first, options.advice_rules, tell) if options.advice else (),
+        hardware_curves=_trace_hardware_curves(counted, analysis, options, n_kernels, tell),
+        levels=_compare_levels(counted, options, tell),
     )
 
 
 def _trace_hardware_curves(
-    counted: CountedLaunch, results: tuple[GpuResult, ...], options: Options, n_kernels: int, tell: Tell
+    counted: CountedLaunch, analysis: KernelAnalysis, options: Options, n_kernels: int, tell: Tell
 ) -> tuple[HardwareCurve, ...]:
     if not options.hardware_curves:
         return ()
     from analyzer.pipeline.hardware_curves import trace_hardware_curves
 
-    return trace_hardware_curves(counted, results, options, n_kernels, tell)
+    return trace_hardware_curves(counted, analysis, options, n_kernels, tell)
 
 
 def _compare_levels(counted: CountedLaunch, options: Options, tell: Tell) -> tuple[LevelWork, ...]:

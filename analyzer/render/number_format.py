@@ -49,9 +49,14 @@ def format_waves(waves: float, tail_share: float | None) -> str:
     beyond = abs(waves - round(waves))
     if beyond and float(f"{waves:.2f}") == round(waves):
         text = f"{waves:,.{min(9, -math.floor(math.log10(beyond)))}f}"
+    return text + format_tail(tail_share)
+
+
+def format_tail(tail_share: float | None) -> str:
+    """Return ` (tail 12 %)` of what the last wave costs; nothing where that is not known, or below 1 %."""
     if tail_share is None or tail_share < _MIN_SHOWN_TAIL_SHARE:
-        return text
-    return f"{text} (tail {tail_share * 100:.0f} %)"
+        return ""
+    return f" (tail {tail_share * 100:.0f} %)"
 
 
 def _format_scaled(value: float, step: float, units: tuple[str, ...], gap: str) -> str:

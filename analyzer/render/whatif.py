@@ -4,6 +4,7 @@ from msgspec import Struct
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from analyzer.render.number_format import format_tail
 from analyzer.render.tables import Column, ColumnFit, make_number_columns, make_table
 from analyzer.report.analyze_schema import Effect, PredictionEntry
 from analyzer.report.whatif_schema import WhatIfKernel, WhatIfReport
@@ -29,9 +30,9 @@ def print_whatif(report: WhatIfReport, console: Console) -> None:
             if point.refused:
                 values = "  ".join(f"{key}={value:g}" for key, value in point.set.items())
                 console.print(Text(f"refused at {values}: {point.refused}", style="red"))
-        if kernel.elasticity:
+        if kernel.elasticity or kernel.elasticity_of_others:
             console.print(_make_elasticity_table(report, kernel))
-        elif kernel.elasticity_model:
+        elif kernel.elasticity is not None:
             console.print(Text("no figure has an effect beyond the resolution of the model"))
     if report.notes:
         console.print()
@@ -67,8 +68,9 @@ def _make_point_table(kernel: WhatIfKernel, width: int) -> RenderableType:
     """Return the table of points: cycles, time, its change, and as many stalls as there is room for."""
     named = list_named_predictions(kernel)
     effects = [None, *(point.effect for point in kernel.points if point.prediction is not None)]
+    bounds = [one.prediction.bound + format_tail(one.prediction.tail_share) for one in named]
     names = (make_heading(kernel), *(line for one in named for line in one.name.splitlines()))
-    taken = max(map(len, names)) + max(len(one.prediction.bound) for one in named) + _FIXED_CELLS
+    taken = max(map(len, names)) + max(len(bound) for bound in bounds) + _FIXED_CELLS
     stalls = []
     for stall in _choose_stalls([one.prediction for one in named]):
         taken += max(len(stall), _NUMBER_CELLS) + 1
@@ -80,10 +82,10 @@ def _make_point_table(kernel: WhatIfKernel, width: int) -> RenderableType:
             f"{one.prediction.cycles:,.0f}",
             f"{one.prediction.time_us:,.2f}",
             _format_change(one.prediction.time_us / kernel.base.time_us - 1, effect),
-            one.prediction.bound,
+            bound,
             *(f"{one.prediction.cpi_stack.get(stall, 0.0):,.0f}" for stall in stalls),
         )
-        for one, effect in zip(named, effects, strict=True)
+        for one, effect, bound in zip(named, effects, bounds, strict=True)
     ]
     columns = [
         Column(make_heading(kernel), ColumnFit.WRAP, min_width=28),
@@ -112,7 +114,8 @@ def _choose_stalls(entries: list[PredictionEntry]) -> list[str]:
 
 def _make_elasticity_table(report: WhatIfReport, kernel: WhatIfKernel) -> RenderableType:
     """Return the table of elasticities, with the change of time for ten per cent more of each figure."""
-    shown = list(kernel.elasticity.items())[:_MAX_SHOWN_FIGURES]
+    found = kernel.elasticity or {}
+    shown = list(found.items())[:_MAX_SHOWN_FIGURES]
     rows = [
         (
             key,
@@ -123,9 +126,10 @@ def _make_elasticity_table(report: WhatIfReport, kernel: WhatIfKernel) -> Render
         )
         for key, elasticity in shown
     ]
-    rest = len(kernel.elasticity) - len(shown)
-    if rest:
+    if rest := len(found) - len(shown):
         rows.append((f"{rest} more figures", "", "", "", ""))
+    for name, elasticity in kernel.elasticity_of_others.items():
+        rows.append((f"{name}, better", "", "", f"{-elasticity:+.3f}", f"{1.1**-elasticity - 1:+.1%}"))
     columns = [
         Column("figure", ColumnFit.WRAP, min_width=32),
         *make_number_columns("now"),

@@ -50,7 +50,7 @@ def make_whatif_notes(
         for one in gpu.scaled_figures:
             leaders.setdefault(one.leader, {})[one.key] = None
     notes = [f"{join_figure_keys(keys)} scaled with {leader}" for leader, keys in leaders.items()]
-    if any(kernel.points or kernel.elasticity_model for kernel in kernels):
+    if any(kernel.points or kernel.elasticity is not None for kernel in kernels):
         notes.append(_describe_clocks(kernels, follows_power=follows_power))
     resolution = max((kernel.resolution for kernel in kernels), default=0.0)
     if resolution >= _MIN_SAID_NOISE:
@@ -73,7 +73,7 @@ def make_figure_entries(base: Gpu, kernels: Iterable[WhatIfKernel]) -> dict[str,
     """Return the figures that any point sets or any time follows, as the GPU has them, sorted by key."""
     keys: set[str] = set()
     for kernel in kernels:
-        keys.update(kernel.elasticity, *(point.set for point in kernel.points))
+        keys.update(kernel.elasticity or (), *(point.set for point in kernel.points))
     found = ((key, _make_figure_entry(base, key)) for key in sorted(keys))
     return {key: entry for key, entry in found if entry is not None}
 

@@ -51,25 +51,25 @@ class WhatIfKernel(Struct, frozen=True, kw_only=True):
     base: PredictionEntry
     points: tuple[PointEntry, ...]
     elasticity: Annotated[
-        Mapping[str, float],
+        Mapping[str, float] | None,
         Meta(
             description="d log time / d log figure, by central difference; -1: twice as much, half the time. "
-            "Figures are left out whose effect the noise of the model exceeds."
+            "Figures are left out whose effect the noise of the model exceeds. Null where not asked for."
         ),
     ]
+    elasticity_of_others: Annotated[
+        Mapping[str, float],
+        Meta(
+            description="Figures that the search did not tell apart: by how many percent the time rises "
+            "where all of them are one percent worse."
+        ),
+    ] = {}
     resolution: Annotated[
         float,
         Meta(
             description="Relative change of time that can be noise of the model: less is no effect, and no "
             "elasticity."
         ),
-    ] = 0.0
-    elasticity_model: Annotated[
-        str, Meta(description="The model that elasticities are of, that of the points.")
-    ] = ""
-    elasticity_resolution: Annotated[
-        float,
-        Meta(description="As resolution, where elasticities were computed."),
     ] = 0.0
 
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.forecast.collective_times import find_group_link, time_collective, time_transfer
+from analyzer.forecast.collective_times import find_group_link, time_transfer
 from analyzer.forecast.deployment import Framework
-from analyzer.forecast.operator_calls import CollectiveCall, CollectiveKind
+from analyzer.forecast.operator_calls import CollectiveKind
 from analyzer.forecast.serving_figures import load_serving_figures
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.ir.scheduling import Basis
@@ -21,8 +21,7 @@ _FIGURES = load_serving_figures().transfer
 
 def time_message(gpu, message_bytes, gpus, kind=CollectiveKind.ALL_REDUCE, **options):
     """Return the time of one message."""
-    call = CollectiveCall(kind=kind, message_bytes=message_bytes, gpus=gpus, count=1)
-    return time_collective(call, load_gpu(gpu), **options)
+    return time_transfer(kind, message_bytes, gpus, find_group_link(load_gpu(gpu), **options))
 
 
 def test_small_messages_are_the_frameworks_own_kernel():

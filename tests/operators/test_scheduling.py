@@ -11,7 +11,6 @@ from analyzer.operators.scheduling import (
     SchedulingPolicy,
     TaskTable,
     assign_tasks,
-    count_equal_tasks,
     distribute_tasks,
     sum_over_sms,
     tabulate_equal_tasks,
@@ -59,7 +58,7 @@ def test_greedy_is_within_twice_the_optimum(costs: np.ndarray, sms: int) -> None
 def test_equal_tasks_follow_the_closed_form(n: int, sms: int, slots: int, policy: SchedulingPolicy) -> None:
     assigned = assign_tasks(np.ones(n), sms, slots, policy)
     counts = np.bincount(assigned, minlength=sms)
-    np.testing.assert_array_equal(counts, count_equal_tasks(n, sms))
+    np.testing.assert_array_equal(counts, (n - np.arange(sms) + sms - 1) // sms)
     table = tabulate_equal_tasks(np.array([float(n)]), np.array([[3.0]]), policy, slots)
     assert distribute_tasks(table, sms).max_sm[0, 0] == 3.0 * counts.max()
 

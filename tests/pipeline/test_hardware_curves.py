@@ -1,14 +1,9 @@
 """What-if curves of a report: as `whatif` answers, refused where the kernel does not fit, none where not asked."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from paths import TRACES
 
 import analyzer
-from analyzer.pipeline import hardware_curves
-from analyzer.pipeline.edited_launch import EditedLaunch
 from analyzer.pipeline.options import Options
 from analyzer.report.analyze_schema import Effect
 
@@ -59,41 +54,6 @@ def test_what_has_no_effect_says_so() -> None:
     effects = {curve.key: [point.effect for point in curve.points] for curve in curves}
     assert effects["memory.bandwidth_gbps"] == [Effect.SLOWER, Effect.NONE, Effect.FASTER]
     assert effects["limits.registers_per_sm"] == [Effect.NONE] * 3
-
-
-RUNS = [  # of the page of one kernel
-    (LIBRARY, "a100", "saxpy", analyzer.Launch(grid=4096, block=256, arguments={3: 1 << 20})),
-    (LIBRARY, "a100", "conv2d_7x7", analyzer.Launch(grid=(64, 64), block=(16, 16))),
-    (LIBRARY, "a100", "matmul_tiled", analyzer.Launch(grid=(16, 16), block=(16, 16), arguments={3: 256})),
-    (
-        str(TRACES / "triton/sm_90/matmul_large_tile.sass"),
-        "h100",
-        "matmul",
-        analyzer.Launch(grid=32, arguments={place: 1024 for place in range(3, 9)}),
-    ),
-]
-
-
-def test_a_page_asks_the_model_only_what_it_must(
-    golden: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """How often a model runs for the tab What if, beside the run of the report itself."""
-    asked: list[EditedLaunch] = []
-
-    class CountedLaunchEdits(EditedLaunch):
-        def __init__(self, *args: Any, **named: Any) -> None:
-            super().__init__(*args, **named)
-            asked.append(self)
-
-    monkeypatch.setattr(hardware_curves, "EditedLaunch", CountedLaunchEdits)
-    lines = []
-    for model in ("steady", "sm"):
-        for path, gpu, kernel, launch in RUNS:
-            options = Options(kernels=(kernel,), models=(model,), hardware_curves=True)
-            found = analyzer.analyze(path, gpu, launch=launch, options=options)
-            n_points = 2 * len(found.kernels[0].hardware_curves)
-            lines.append(f"{model:6} {kernel:12} {asked[-1].n_runs:2} runs for {n_points} edited points\n")
-    golden("".join(lines))
 
 
 def test_none_unless_asked_for() -> None:

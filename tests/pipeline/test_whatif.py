@@ -37,7 +37,7 @@ def test_base_is_what_analyze_says_where_no_model_is_named() -> None:
     assert report.model == "sm"
     before = report.kernels[0].base
     assert before == msgspec.structs.replace(analyzed.predictions[0], tail_share=None)  # measured there alone
-    assert report.kernels[0].elasticity_model == "sm"
+    assert report.kernels[0].elasticity
 
 
 def test_points_say_what_followed_the_figures_that_were_set() -> None:
@@ -63,6 +63,21 @@ def test_a_resource_is_swept_by_factors() -> None:
     assert [point.set for point in points] == [{"l2.latency": 0.5}, {"l2.latency": 2.0}]
     assert set(points[0].scaled) == {"memory.l2_latency_cycles", "sched.global_atomic.latency_cycles"}
     assert report.figures["l2.latency"].value == 1.0
+
+
+def test_more_sms_are_not_slower_beyond_the_tail_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 2,048 CTAs 160 SMs run four waves as 132 do, the last one with .8 CTAs an SM."""
+    command = ["whatif", str(TRACES / "triton/sm_90/matmul.sass"), "--gpu", "h100", "--grid", "2048"]
+    command += [part for place in range(3, 9) for part in ("--arg", f"{place}=4096")]
+    command += ["--no-elasticity", "--sweep", "sms=132,160"]
+    assert run([*command, "--format", "json"]) == 0
+    (kernel,) = json.loads(capsys.readouterr().out)["kernels"]
+    same, more = (point["prediction"] for point in kernel["points"])
+    assert same["time_us"] == kernel["base"]["time_us"]
+    assert same["tail_share"] is None
+    assert 1.05 < more["time_us"] / same["time_us"] < 1.01 + more["tail_share"]
+    assert run(command) == 0
+    assert f"(tail {more['tail_share'] * 100:.0f} %)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("model", ["roofline", "steady", "gcom", "amali"])

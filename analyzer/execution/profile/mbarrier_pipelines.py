@@ -71,3 +71,8 @@ class MbarrierPipelines(Struct, frozen=True):
     # Share of the tiles that CTAs of a wave copy which is left if each tile is counted once; None if unknown.
     distinct_tile_share: float | None
     box_pitches: Mapping[int, tuple[int, ...]] = {}  # of copies, by row (see `BoxOrigins`)
+
+
+def find_mbarrier_uses(pipelines: MbarrierPipelines | None) -> Mapping[int, PipelineUse]:
+    """Return the instructions that use pipelines, by row; none where no pipelines are known."""
+    return {} if pipelines is None else pipelines.uses

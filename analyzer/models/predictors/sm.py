@@ -141,6 +141,7 @@ def _predict_at_clock(model_input: ModelInput) -> ModelResult:
             notes=simulation.notes,
         ),
         stalls=stalls,
+        n_simulated_steps=simulation.simulated.n_steps,
         timeline=timeline,
         role_timeline=_make_role_timeline(warp_cycles, timeline) if simulation.parameters.pipelines else None,
         sm_scaling=SmScaling(mean_ctas, cycles, predict_balanced_cycles),

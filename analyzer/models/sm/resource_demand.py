@@ -22,7 +22,7 @@ from analyzer.demand.tcgen05_tiles import is_tcgen05_mma
 from analyzer.demand.wgmma_operands import compute_operand_shares
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
-from analyzer.execution.profile.mbarrier_pipelines import PipelineUse
+from analyzer.execution.profile.mbarrier_pipelines import PipelineUse, find_mbarrier_uses
 from analyzer.ir.arrays import FloatArray
 from analyzer.ir.opcode import (
     ATOMIC_KINDS,
@@ -185,7 +185,7 @@ def measure_resource_demand(
     dram_bytes *= compute_turnaround_factors(model_input, dram_bytes, np.isin(acts, OUTGOING_KINDS))
     return ResourceDemand(
         step_kind=acts,
-        mbarrier_uses=_find_mbarrier_uses(model_input),
+        mbarrier_uses=find_mbarrier_uses(model_input.mbarrier_pipelines),
         commit_cycles=_compute_commit_cycles(model_input),
         async_mma_cycles=_compute_async_mma_cycles(model_input),
         operand_shares=compute_operand_shares(kernel, costs, arch),
@@ -300,13 +300,9 @@ def _classify_rows(model_input: ModelInput) -> NDArray[np.int8]:
             # what ptxas writes between products and LDGSTS, `@!PT LDS RZ, [RZ]`, has its turn on the path
             is_shared_load = form.opcode.kind is OpKind.LOAD and form.opcode.space in SHARED_SPACES
             acts[row] = StepKind.NO_ACCESS if is_shared_load else StepKind.NONE
-    for row, use in _find_mbarrier_uses(model_input).items():
+    for row, use in find_mbarrier_uses(model_input.mbarrier_pipelines).items():
         acts[row] = _STEP_KIND_BY_SEMANTICS[use.semantics]
     return acts
-
-
-def _find_mbarrier_uses(model_input: ModelInput) -> Mapping[int, PipelineUse]:
-    return {} if model_input.mbarrier_pipelines is None else model_input.mbarrier_pipelines.uses
 
 
 _STEP_KIND_BY_SEMANTICS = {

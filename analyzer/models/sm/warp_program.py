@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 
 from analyzer.demand.opcode_costs import PIPE_INDEX
-from analyzer.execution.profile.mbarrier_pipelines import PipelineRamp, PipelineUse
+from analyzer.execution.profile.mbarrier_pipelines import PipelineRamp, PipelineUse, find_mbarrier_uses
 from analyzer.ir.arrays import FloatArray
 from analyzer.ir.module import InstructionForm
 from analyzer.ir.opcode import OpKind, Semantics
@@ -149,7 +149,7 @@ def build_warp_program(
         times = max(counts)
         if times <= 0:
             continue
-        uses = _find_mbarrier_uses(model_input, sequence)
+        uses = _list_mbarrier_uses(model_input, sequence)
         iterations = max(1, round(times), _count_arrival_iterations(model_input, sequence, uses, weights))
         start = len(warp_program)
         for block, count in zip(sequence.blocks, counts, strict=True):
@@ -178,9 +178,9 @@ def _append_code_columns(warp_program: WarpProgram, start: int, miss_cycles_per_
         previous = last
 
 
-def _find_mbarrier_uses(model_input: ModelInput, sequence: BlockSequence) -> list[PipelineUse]:
+def _list_mbarrier_uses(model_input: ModelInput, sequence: BlockSequence) -> list[PipelineUse]:
     """Return the mbarrier operations of a sequence."""
-    uses = {} if model_input.mbarrier_pipelines is None else model_input.mbarrier_pipelines.uses
+    uses = find_mbarrier_uses(model_input.mbarrier_pipelines)
     blocks = [model_input.cfg.blocks[number] for number in sequence.blocks] if uses else []
     return [uses[row] for block in blocks for row in range(block.start, block.stop) if row in uses]
 
