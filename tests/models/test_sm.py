@@ -29,7 +29,7 @@ from analyzer.models.sm.simulation_state import (
     SimulationResult,
     SmParameters,
 )
-from analyzer.models.sm.sm_simulator import simulate_ctas
+from analyzer.models.sm.sm_simulator import MOST_STEPS, simulate_ctas
 from analyzer.models.sm.warp_program import WHOLE_CTA_KEY, CtaBarrier, OuterLoop, StepSequence, WarpProgram
 from analyzer.models.sm.warp_roles import find_warp_roles
 from analyzer.models.wait_causes import WaitCause
@@ -687,7 +687,7 @@ def test_loops_in_a_loop_are_played_in_their_order() -> None:
     script = nest(200, 20)
     assert [run.start for run in plan_warp(script).sequences] == [0, 2] * 200
     found = simulate_ctas((script,), figures, 12)
-    assert found.cycles == pytest.approx(simulate_ctas((script,), figures, 12, skips=False).cycles, rel=0.02)
+    assert found.cycles == pytest.approx(simulate_ctas((script,), figures, 12, skips=False).cycles, rel=0.03)
     assert found.cycles == pytest.approx(12 * 200 * 20 * 2 * 24.0, rel=0.05)
     assert found.n_steps < 0.5 * 12 * 4 * 200 * (2 + 20 * 2)
 
@@ -887,7 +887,7 @@ def estimate(n_ctas: int) -> float:
     }
     script = script_of(*[fetch, work] * ROUNDS)
     figures = replace(ALONE, role_by_warp=(0,) * N_WARPS)
-    return simulate_waves((script,), figures, load).cycles
+    return simulate_waves((script,), figures, load, MOST_STEPS).cycles
 
 
 def test_last_wave_has_the_shares_that_it_leaves_unused() -> None:
@@ -915,7 +915,7 @@ def test_ctas_of_a_last_wave_gather_where_the_l2_binds() -> None:
     for n_ctas in (396, 396 + 116):
         load = find_load(n_ctas, 3)
         script = script_of(*[access | {"l2_cycles": 8.0 * load.mean_load_share}] * 40 * ROUNDS)
-        times.append(simulate_waves((script,), replace(ALONE, ctas_per_sm=3), load).cycles)
+        times.append(simulate_waves((script,), replace(ALONE, ctas_per_sm=3), load, MOST_STEPS).cycles)
     assert times[1] == pytest.approx(1.5 * times[0], rel=0.05)
 
 

@@ -54,8 +54,8 @@ _SHARED_BOUNDS = frozenset({L2_BOUND, DRAM_BOUND, ATOMICS_BOUND})
 def predict(model_input: ModelInput) -> ModelResult:
     """Predict cycles, stall stack and time of one kernel on one GPU.
 
-    Where power decides the clock, part of the launch is simulated at that of a launch whose binding unit never
-    waits. Its pace says which clock the launch has, and the whole launch whether it does have that.
+    Where power decides the clock, part of the launch is simulated at that of a launch whose binding unit
+    never waits. Its pace says which clock the launch has, and the whole launch whether it does have that.
     """
     if model_input.clock_mhz is not None or model_input.settled_clock is not None:
         return _predict_at_clock(model_input)

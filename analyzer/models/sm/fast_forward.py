@@ -78,10 +78,22 @@ class _Move(Struct, frozen=True):
 class FastForward:
     """Marks of the leading warp of an SM, and the skips that they allow."""
 
-    __slots__ = ("_ends", "_leader", "_marks", "_pace_marks", "_pace_stretches", "meeting_sequences", "plans")
+    __slots__ = (
+        *("_ends", "_leader", "_marks", "_next_pace_mark", "_pace_marks", "_pace_steps", "_pace_stretches"),
+        *("meeting_sequences", "plans", "skipped_cycles", "skips"),
+    )
 
-    def __init__(self, plans: Sequence[WarpPlan], meeting_sequences: Sequence[frozenset[int]]) -> None:
-        self.plans = plans
+    def __init__(
+        self,
+        plans: Sequence[WarpPlan],
+        meeting_sequences: Sequence[frozenset[int]],
+        pace_steps: int,
+        *,
+        skips: bool,
+    ) -> None:
+        self.plans, self.skips = plans, skips
+        self.skipped_cycles = 0.0  # so far
+        self._pace_steps = self._next_pace_mark = pace_steps  # from one mark of the pace to the next
         # By role: first steps of sequences in which warps of a CTA wait for each other.
         self.meeting_sequences = meeting_sequences
         self._leader: SimulatedWarp | None = None
@@ -95,7 +107,33 @@ class FastForward:
         self._marks.clear()
         self._pace_marks.clear()
 
-    def leads(self, warp: SimulatedWarp, n_warps: int) -> bool:
+    def mark(
+        self,
+        warp: SimulatedWarp,
+        key: tuple[int, int],
+        time: float,
+        n_steps: int,
+        ctas: Sequence[SimulatedCta],
+        path: LoadStorePath,
+    ) -> None:
+        """Mark the end of an iteration where its warp leads, or of many steps, and skip what repeats.
+
+        key: entry of the loop, or kind of entry with which an iteration begins; n_steps: simulated so far.
+        """
+        if not self.skips:
+            return
+        if self._leads(warp, len(ctas) * len(warp.cta.warps)):
+            skipped = self._skip(key, time, ctas, path)
+        elif n_steps >= self._next_pace_mark:
+            self._next_pace_mark = n_steps + self._pace_steps
+            skipped = self._skip_at_pace(time, ctas, path)
+        else:
+            return
+        self.skipped_cycles += skipped.cycles
+        path.dram.skipped_cycles += skipped.cycles
+        path.dram.work_cycles += skipped.dram_cycles
+
+    def _leads(self, warp: SimulatedWarp, n_warps: int) -> bool:
         """Return whether a warp that has ended an iteration is the one that marks it."""
         if self._leader is warp:
             self._ends = 0
@@ -107,13 +145,10 @@ class FastForward:
             return True
         return False
 
-    def skip(
+    def _skip(
         self, key: tuple[int, int], time: float, ctas: Sequence[SimulatedCta], path: LoadStorePath
     ) -> Skip:
-        """Mark an iteration of the leader, and skip what repeats; return by how much all warps were moved.
-
-        key: entry of the loop, or kind of entry with which an iteration begins.
-        """
+        """Mark an iteration of the leader, and skip what repeats; return by how much all warps were moved."""
         warps = _list_warps(ctas)
         marks = self._marks.setdefault(key, [])
         marks.append(_make_mark(time, warps, path))
@@ -140,7 +175,7 @@ class FastForward:
             for warp, before, now in zip(warps, first.places, last.places, strict=True)
         )
 
-    def skip_at_pace(self, time: float, ctas: Sequence[SimulatedCta], path: LoadStorePath) -> Skip:
+    def _skip_at_pace(self, time: float, ctas: Sequence[SimulatedCta], path: LoadStorePath) -> Skip:
         """Mark that so many steps have been simulated; skip at their pace, and return by how much."""
         warps, marks = _list_warps(ctas), self._pace_marks
         marks.append(_make_mark(time, warps, path))

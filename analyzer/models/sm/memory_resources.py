@@ -8,9 +8,9 @@ second one was queued for 3 cycles.
 The load/store path comes first. Where more work is queued there than it can hold, warps are kept until there
 is room. The oldest of them goes first, but a younger one waits no longer than the queue's work for each older
 one: else the youngest of eight warps that only load would end their loops alone, with the path half idle.
-Behind it the L2, the DRAM and the unit for atomics take a request in parallel; the longest queue, less a burst
-that they take at once, is what a load waits for. A store waits for nothing, but stores that are too far ahead
-of the L2 hold up the path.
+Behind it the L2, the DRAM and the unit for atomics take a request in parallel; the longest queue, less a
+burst that they take at once, is what a load waits for. A store waits for nothing, but stores that are too far
+ahead of the L2 hold up the path.
 
 LDGSTS that fill whole rows of 128 bytes of shared memory, as swizzled tiles do, take one turn on the path.
 Their lines go through the tags beside it; what they bring is written beside reads. Example: 512 bytes in rows

@@ -132,15 +132,13 @@ class _SmSimulator:
         skips: bool = True,
     ) -> None:
         self.warp_programs, self.parameters, self.listed_share = warp_programs, parameters, listed_share
-        self.skips = skips
-        self.skipped_cycles = self.last_time = 0.0
+        self.last_time = 0.0
         self.next_warp_number = _FIRST_WARP_NUMBER
         self.resident_ctas: list[SimulatedCta] = []
         self.result = SimulationResult(iterations=[Counter() for _ in warp_programs])
         n_full = n_ctas if last_wave is None else last_wave.n_full
         self.last_wave = last_wave
         self.ctas = CtaSequence(n_ctas, n_full, parameters, self.result)
-        self.next_pace_mark = self.ctas.pace_steps
         self.heap: EventHeap = []
         # Beside products of warpgroups, and in runs, warps issue in turns; see the module and `issue_order`.
         self.takes_turns, self.turn = bool(parameters.pipe_slowdowns) or parameters.issues_in_runs, 0
@@ -157,7 +155,8 @@ class _SmSimulator:
         self.steps = self.make_all_steps(warp_programs)
         self.last_steps = self.steps if last_wave is None else self.make_all_steps(last_wave.warp_programs)
         self.plans = [plan_warp(program, listed_share) for program in warp_programs]
-        self.fast_forward = FastForward(self.plans, list(map(_find_meeting_sequences, warp_programs)))
+        meeting_sequences = list(map(_find_meeting_sequences, warp_programs))
+        self.fast_forward = FastForward(self.plans, meeting_sequences, self.ctas.pace_steps, skips=skips)
 
     def make_all_steps(self, warp_programs: tuple[WarpProgram, ...]) -> list[list[SimulatedStep]]:
         """Build the steps of all programs."""
@@ -205,7 +204,7 @@ class _SmSimulator:
         begin, n_begun = self.last_time, self.count_done_steps()
         self.run_events(most_steps)
         result = self.result
-        result.cycles = max([self.path.end_cycles + self.skipped_cycles, *result.cta_end_cycles])
+        result.cycles = max([self.path.end_cycles + self.fast_forward.skipped_cycles, *result.cta_end_cycles])
         if self.resident_ctas:
             n_done = self.count_done_steps()
             pace = (self.last_time - begin) / max(1, n_done - n_begun)
@@ -332,7 +331,7 @@ class _SmSimulator:
                     resumed = (time, warp.number - _RUN_LEAD if is_run else warp.turn, warp)
                     break
 
-        self.last_time = time + self.skipped_cycles
+        self.last_time = time + self.fast_forward.skipped_cycles
 
     def launch_cta(self, time: float) -> None:
         """Put the warps of the next CTA on the heap, an interval after the last start at the earliest."""
@@ -389,20 +388,8 @@ class _SmSimulator:
         return True
 
     def mark_iteration(self, warp: SimulatedWarp, key: tuple[int, int], time: float) -> None:
-        """Mark the end of an iteration where the warp leads, or of many steps; skip what repeats."""
-        if not self.skips:
-            return
-        n_warps = len(self.resident_ctas) * len(self.parameters.role_by_warp)
-        if self.fast_forward.leads(warp, n_warps):
-            skipped = self.fast_forward.skip(key, time, self.resident_ctas, self.path)
-        elif self.result.n_steps >= self.next_pace_mark:
-            self.next_pace_mark = self.result.n_steps + self.ctas.pace_steps
-            skipped = self.fast_forward.skip_at_pace(time, self.resident_ctas, self.path)
-        else:
-            return
-        self.skipped_cycles += skipped.cycles
-        self.path.dram.skipped_cycles += skipped.cycles
-        self.path.dram.work_cycles += skipped.dram_cycles
+        """Mark the end of an iteration, and skip what repeats; see `fast_forward`."""
+        self.fast_forward.mark(warp, key, time, self.result.n_steps, self.resident_ctas, self.path)
 
     def retire_warp(self, warp: SimulatedWarp, time: float) -> None:
         """Remove a warp that has ended; with the last one of a CTA, launch the next CTA."""
@@ -416,9 +403,9 @@ class _SmSimulator:
         self.fast_forward.forget()
         time = max(time, cta.drain_end)
         time = self.ctas.last_end = max(time, self.ctas.last_end + self.parameters.cta_end_interval_cycles)
-        self.ctas.end_cta(time + self.skipped_cycles)
-        if self.skips:
-            self.skipped_cycles += self.ctas.skip_waves()
+        self.ctas.end_cta(time + self.fast_forward.skipped_cycles)
+        if self.fast_forward.skips:
+            self.fast_forward.skipped_cycles += self.ctas.skip_waves()
         if self.last_wave is not None and self.ctas.n_ended == self.last_wave.n_full:
             self.gather_last_wave(self.last_wave)
         while self.ctas.n_launched < self.ctas.n_ctas and len(self.resident_ctas) < self.ctas.n_slots:
