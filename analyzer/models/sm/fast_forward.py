@@ -33,7 +33,7 @@ _STRETCHES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12)  # marks of the stretches that are
 _COMPARED_MARKS = 8  # the latest ones, which have to repeat
 _TOLERANCE = 1e-4  # of times and queues of stretches that are taken for equal
 _PACE_STRETCH, _PACE_TOLERANCE = 8, 0.02  # of stretches of which only the pace is compared
-# Stretches that are skipped at a pace that nothing shows to last, and twice as many each time after it.
+# Stretches that are skipped at a pace that is not that of the loop before, and twice as many each time after.
 _FIRST_PACE_STRETCHES = 2
 _PACE_MARKS = 4  # after as many steps each, of which the pace from the second to the last is taken
 _LEFT_ITERATIONS = 1  # of each warp, which are simulated after a skip
@@ -80,6 +80,7 @@ class FastForward:
 
     __slots__ = (
         *("_ends", "_leader", "_marks", "_next_pace_mark", "_pace_marks", "_pace_steps", "_pace_stretches"),
+        "_paces",
         *("meeting_sequences", "plans", "skipped_cycles", "skips"),
     )
 
@@ -93,6 +94,7 @@ class FastForward:
     ) -> None:
         self.plans, self.skips = plans, skips
         self.skipped_cycles = 0.0  # so far
+        self._paces: dict[tuple[int, int], float] = {}  # the last of each loop, in steps per cycle
         self._pace_steps = self._next_pace_mark = pace_steps  # from one mark of the pace to the next
         # By role: first steps of sequences in which warps of a CTA wait for each other.
         self.meeting_sequences = meeting_sequences
@@ -157,7 +159,11 @@ class FastForward:
             return self._skip_between(warps, marks[-1 - stretch], marks[-1])
         if not self._keeps_pace(warps, marks):
             return _NO_SKIP
-        return self._skip_between(warps, marks[-1 - 2 * _PACE_STRETCH], marks[-1], self._pace_stretches)
+        first = marks[-1 - 2 * _PACE_STRETCH]
+        pace = self._count_steps(warps, first, marks[-1]) / (time - first.time)
+        lasts = abs(pace - self._paces.get(key, 0.0)) <= _PACE_TOLERANCE * pace
+        self._paces[key] = pace
+        return self._skip_between(warps, first, marks[-1], math.inf if lasts else self._pace_stretches)
 
     def _keeps_pace(self, warps: Sequence[SimulatedWarp], marks: Sequence[Mark]) -> bool:
         """Return whether two stretches of marks have the same pace, steps of all warps over cycles."""
