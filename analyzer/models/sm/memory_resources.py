@@ -24,7 +24,7 @@ two and the XU the F2I beside them in two. Two LDS and one F2I take 2.2.
 Others, as to padded rows, go through the path twice: for their lines, in the order in which they are issued,
 and when their data are there, to write these through the banks of shared memory. What goes through the banks
 then (LDS, LDSM, STS, LDG) waits for such writes; others fill gaps. Warps hardly stall at LDGSTS: these have a
-deep queue of their own, and neither their turns nor their lines wait for the operands of products. Profiles
+deep queue of their own. Profiles
 of one CTA with its LDGSTS and with NOP in their place show that on Hopper: nothing waits for the path, and
 what overwrites the address of an LDGSTS waits some cycles, whatever lines are queued ahead. Elsewhere it is
 taken to wait until the lines before it have been taken in.
@@ -37,18 +37,13 @@ from collections import deque
 from heapq import heappop, heappush
 
 from analyzer.models.sm.mbarriers import Mbarriers
-from analyzer.models.sm.operand_reads import OperandReads
 from analyzer.models.sm.resource_demand import StepKind
 from analyzer.models.sm.simulated_warp import EventHeap, SimulatedStep, SimulatedWarp, StepPhase
 from analyzer.models.sm.simulation_state import SmParameters
 from analyzer.models.wait_causes import WaitCause
 
-_LOAD_KIND, _STORE_KIND, _COPY_KIND, _FULL_FENCE_KIND, _NO_ACCESS_KIND = (
-    int(kind)
-    for kind in (
-        *(StepKind.LOAD, StepKind.STORE, StepKind.BULK_COPY_IN),
-        *(StepKind.FULL_FENCE, StepKind.NO_ACCESS),
-    )
+_LOAD_KIND, _STORE_KIND, _COPY_KIND, _FULL_FENCE_KIND = (
+    int(kind) for kind in (StepKind.LOAD, StepKind.STORE, StepKind.BULK_COPY_IN, StepKind.FULL_FENCE)
 )
 FENCE_KINDS = (int(StepKind.FENCE), int(StepKind.FULL_FENCE))
 _NEVER = float("-inf")
@@ -181,7 +176,6 @@ class LoadStorePath:
         "ldgsts_reads_free",
         "max_ldgsts",
         "mbarriers",
-        "operand_reads",
         "queue",
         "read_release_cycles",
         "store_queue_cycles",
@@ -189,10 +183,8 @@ class LoadStorePath:
         "waiting_warps",
     )
 
-    def __init__(
-        self, parameters: SmParameters, heap: EventHeap, mbarriers: Mbarriers, operand_reads: OperandReads
-    ) -> None:
-        self.heap, self.mbarriers, self.operand_reads = heap, mbarriers, operand_reads
+    def __init__(self, parameters: SmParameters, heap: EventHeap, mbarriers: Mbarriers) -> None:
+        self.heap, self.mbarriers = heap, mbarriers
         self.free = self.tags_free = self.banks_free = self.atomics_free = 0.0
         self.dispatch_cycles, self.dispatch_free = parameters.dispatch_cycles, 0.0
         self.ldgsts_reads_free = 0.0  # when the addresses of all LDGSTS are read, where that takes turns
@@ -261,8 +253,6 @@ class LoadStorePath:
         if is_admitted and self.waiting_warps:
             heappush(self.heap, (self.queue.find_room(at, self.free), -1, None))
         done += step.latency_cycles
-        if step.load_store_cycles and not step.uses_ldgsts:
-            done += self.operand_reads.find_wait(begin)
         if step.l2_cycles:
             done = self._serve_beyond_l1(step, begin, done)
             self._note_drain(warp, step)
@@ -287,8 +277,7 @@ class LoadStorePath:
     def _take_path(self, step: SimulatedStep, at: float) -> float:
         """Give a request its turn on the path, and return when that begins.
 
-        What goes through the banks waits for what LDGSTS have brought until then; an LDGSTS does not, nor
-        for operands of products.
+        What goes through the banks waits for what LDGSTS have brought until then; an LDGSTS does not.
         """
         if step.is_cached_load:
             at = self.dispatch(step, at)
@@ -298,10 +287,7 @@ class LoadStorePath:
             return begin
         if self.copy_writes:
             begin = max(begin, self._write_copies(at))
-        if step.kind == _NO_ACCESS_KIND:
-            self.free = self.banks_free = begin + step.load_store_cycles
-        else:
-            self.free = self.banks_free = self.operand_reads.find_end(begin, step.load_store_cycles)
+        self.free = self.banks_free = begin + step.load_store_cycles
         return begin
 
     def _write_copies(self, at: float) -> float:
@@ -309,7 +295,7 @@ class LoadStorePath:
         writes = self.copy_writes
         while writes and writes[0][0] <= at:
             arrival, cycles = heappop(writes)
-            self.banks_free = self.operand_reads.find_end(max(self.banks_free, arrival), cycles)
+            self.banks_free = max(self.banks_free, arrival) + cycles
         return self.banks_free
 
     def serve_store(self, warp: SimulatedWarp, step: SimulatedStep, at: float, time: float) -> float | None:

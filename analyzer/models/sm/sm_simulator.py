@@ -39,7 +39,6 @@ from analyzer.models.sm.instruction_fetch import InstructionCache
 from analyzer.models.sm.iteration_plan import find_listed_share, plan_warp
 from analyzer.models.sm.mbarriers import Mbarriers
 from analyzer.models.sm.memory_resources import FENCE_KINDS, LoadStorePath
-from analyzer.models.sm.operand_reads import OperandReads
 from analyzer.models.sm.resource_demand import StepKind
 from analyzer.models.sm.simulated_warp import (
     EventHeap,
@@ -142,10 +141,9 @@ class _SmSimulator:
         self.heap: EventHeap = []
         # Beside products of warpgroups, and in runs, warps issue in turns; see the module and `issue_order`.
         self.takes_turns, self.turn = bool(parameters.pipe_slowdowns) or parameters.issues_in_runs, 0
-        operand_reads = OperandReads(parameters.min_path_share, parameters.operand_queue_cycles)
-        self.subcores = Subcores(parameters.n_subcores, parameters.read_release_cycles, operand_reads)
+        self.subcores = Subcores(parameters.n_subcores, parameters.read_release_cycles)
         self.mbarriers = Mbarriers(parameters, self.heap, warp_programs)
-        self.path = LoadStorePath(parameters, self.heap, self.mbarriers, operand_reads)
+        self.path = LoadStorePath(parameters, self.heap, self.mbarriers)
         self.barriers = CtaBarriers(self.heap, self.path)
         self.code = None if parameters.fetch is None else InstructionCache(parameters.fetch)
         self.handlers = self.list_handlers()
