@@ -286,15 +286,10 @@ RESOURCES: tuple[Resource, ...] = (
         _times(
             *_issue(*CACHED_LOAD_CLASSES, _S.LOCAL_LOAD, _S.GLOBAL_ATOMIC, *_PATH_CLASSES, *_SHARED_CLASSES),
             "memory.store_line_cycles", "memory.line_fill_cycles", "memory.copy_line_path_cycles",
-            "memory.miss_lookup_path_cycles",
         ),
-        _latencies(
-            *_latency(*_PATH_CLASSES), "memory.read_release_cycles", "memory.ldgsts_read_release_cycles"
-        ),
+        _latencies(*_latency(*_PATH_CLASSES), "memory.read_release_cycles"),
         _sizes("memory.ldgsts_per_warp"),
-        _ratios("memory.path_queue_cycles", "memory.path_queue_instructions", "memory.store_queue_cycles"),
-        _ratios("memory.lines_per_store_pass"),
-        _ratios("memory.line_path_share", direction=_LESS),
+        _ratios("memory.path_queue_cycles", "memory.store_queue_cycles", "memory.lines_per_store_pass"),
     ),
     _make_resource(
         "shared", "shared memory of an SM and its banks",
@@ -313,14 +308,14 @@ RESOURCES: tuple[Resource, ...] = (
         "l1", "L1 cache of an SM, its tags, and its port to the L2",
         _rates("memory.l1_bytes_per_cycle_per_sm"),
         _rates("memory.l2_port_bytes_per_cycle", part="port"),
-        _times("memory.line_pass_cycles", "memory.second_look_cycles"),
+        _times("memory.second_look_cycles"),
         _latencies("memory.l1_latency_cycles"),
         _latencies(
             *_latency(*CACHED_LOAD_CLASSES, _S.LOCAL_LOAD), follows=("memory.l1_latency_cycles",)
         ),
         _sizes("memory.l1_shared_bytes_per_sm"),
         _ratios(
-            "memory.lines_per_pass", "memory.line_bytes", "memory.sector_bytes", "memory.l1_ways",
+            "memory.line_bytes", "memory.sector_bytes", "memory.l1_ways",
             "memory.spill_lost_from", "memory.spill_lost_by",
         ),
         _ratios("memory.local_store_l2_share", direction=_LESS),
@@ -347,7 +342,7 @@ RESOURCES: tuple[Resource, ...] = (
         _ratios(
             "l2.lookup_share_growth", "l2.miss_lookups", "l2.miss_requests", "memory.l2_burst_cycles",
             "memory.atomic_slice_bytes", "memory.atomic_combined_lanes", "memory.l2_ways",
-            "memory.spill_l2_lost_from", "memory.spill_l2_lost_by",
+            "memory.lines_per_pass",
         ),
         bases={"units": "l2.slices", "clock": "l2.clock_mhz"},
     ),
@@ -357,10 +352,7 @@ RESOURCES: tuple[Resource, ...] = (
         _rates("memory.bandwidth_gbps", "memory.sustained_gbps"),
         _rates("memory.streaming_gbps", follows=("memory.dram_efficiency",)),
         _rates("memory.read_gbps", follows=("memory.dram_efficiency", "memory.dram_read_efficiency")),
-        _latencies(
-            "memory.dram_latency_cycles", "memory.dram_spread_cycles", "memory.dram_batch_cycles",
-            "memory.dram_load_cycles",
-        ),
+        _latencies("memory.dram_latency_cycles", "memory.dram_batch_cycles", "memory.dram_load_cycles"),
         _sizes("memory.size_gb"),
         _ratios("memory.dram_efficiency", direction=_MORE),
         _ratios("memory.dram_read_efficiency", direction=_MORE, follows=("memory.dram_efficiency",)),
@@ -389,8 +381,8 @@ RESOURCES: tuple[Resource, ...] = (
     _make_resource(
         "fetch", "instruction fetch: the caches of code, and of constants",
         _times(
-            "instruction_caches.stream_cycles", "instruction_caches.line_cycles",
-            "instruction_caches.miss_line_cycles", "memory.instruction_miss_cycles",
+            "instruction_caches.line_cycles", "instruction_caches.miss_line_cycles",
+            "memory.instruction_miss_cycles",
         ),
         _latencies("instruction_caches.miss_cycles", "instruction_caches.dram_miss_cycles"),
         _sizes("instruction_caches.sm_bytes", "memory.instruction_cache_bytes"),
@@ -405,7 +397,7 @@ RESOURCES: tuple[Resource, ...] = (
     ),
     _make_resource(
         "launch", "launch of a kernel and of its CTAs",
-        _times("launch.overhead_us", "memory.cta_start_cycles", "memory.warp_start_cycles"),
+        _times("launch.overhead_us", "memory.cta_start_cycles"),
         _times(
             "launch.interval_us", "launch.kernel_us", "launch.ncu_us", "launch.latency.intercept_cycles",
             follows=("launch.overhead_us",),

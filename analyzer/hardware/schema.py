@@ -68,18 +68,13 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     system_fence_cycles: HardwareParameter  # of a fence of the system's scope beyond one of the GPU's
     # load/store path, per pass beyond the first of a shared-memory request or of a load through the L1
     shared_pass_cycles: HardwareParameter
-    # L1 tags, per line beyond `lines_per_pass` of a request to global memory
-    line_pass_cycles: HardwareParameter
-    lines_per_pass: HardwareParameter  # lines of a request that its first pass looks up in the L1 tags
     lines_per_store_pass: HardwareParameter  # lines of a store that take the path no longer than its bytes
     store_line_cycles: HardwareParameter  # load/store path, per further line of a store
-    # part of the cycles of further lines of a load that blocks the load/store path for shared memory too
-    line_path_share: HardwareParameter
     line_fill_cycles: HardwareParameter  # load/store path, per 128 bytes that a load brings into the L1
     barrier_path_cycles: HardwareParameter  # load/store path, per warp that arrives at a CTA barrier
     cta_start_cycles: HardwareParameter  # between CTAs that begin on an SM
-    warp_start_cycles: HardwareParameter  # likewise, for each warp of a CTA, if that takes longer
     cta_turnover_cycles: HardwareParameter  # from the end of a CTA until the next one in its slot begins
+    lines_per_pass: HardwareParameter  # lines of a store that the L2 takes no longer than its bytes
     # the SM's share of the L2, per line beyond `lines_per_pass` of a store
     l2_store_line_cycles: HardwareParameter
     partial_write_factor: HardwareParameter  # sectors that the DRAM moves for one partly written sector
@@ -103,7 +98,6 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     # lanes whose integer additions to one word are combined into one
     atomic_combined_lanes: HardwareParameter
     path_queue_cycles: HardwareParameter  # work queued on the load/store path before warps stall on it
-    path_queue_instructions: HardwareParameter | None = None  # the same in instructions, where it is known
     # work that the SM's share of L2 or DRAM accepts at once, before it limits the rate
     l2_burst_cycles: HardwareParameter
     # work on L2 or DRAM that stores may leave queued before they block the load/store path
@@ -122,23 +116,14 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     # work that the SM's share of the DRAM accepts at once, since others ask at other times;
     # None: `l2_burst_cycles`
     dram_burst_cycles: HardwareParameter | None = None
-    # difference in DRAM latency between the fastest and the slowest copy to shared memory
-    dram_spread_cycles: HardwareParameter | None = None
     # What the slowest of a batch of lines from the DRAM takes beyond the latency of one, where CTAs share
     # them and wait for the same fill; None: it is not known that they do.
     dram_batch_cycles: HardwareParameter | None = None
     ldgsts_per_warp: HardwareParameter | None = None  # LDGSTS in flight; None: no limit
     # part of what is stored to local memory that goes on to the L2; None: what the L1 cannot keep
     local_store_l2_share: HardwareParameter | None = None
-    # the L2's `spill_lost_from` and `spill_lost_by`; None: the same as the L1's
-    spill_l2_lost_from: HardwareParameter | None = None
-    spill_l2_lost_by: HardwareParameter | None = None
-    # as `read_release_cycles`, of an LDGSTS; None: the same, once the lines of those before it are taken in
-    ldgsts_read_release_cycles: HardwareParameter | None = None
     # load/store path, per line that an LDGSTS reads; None: no more than its issue cycles
     copy_line_path_cycles: HardwareParameter | None = None
-    # load/store path, per look-up of `lines_per_pass` lines beyond the first of a load that misses the L1
-    miss_lookup_path_cycles: HardwareParameter | None = None
     # L1 tags, per 128 bytes of a load that hits what is still on its way into the L1; None: as any hit
     second_look_cycles: HardwareParameter | None = None
     # between memory instructions, conversions and special functions that an SM hands to their units, of all
@@ -155,7 +140,6 @@ class InstructionCaches(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """
 
     sm_bytes: HardwareParameter  # of the SM's own cache
-    stream_cycles: HardwareParameter  # least between two lines of code that a warp goes through
     # between two lines that warps of an SM at places of their own get, while all SMs fetch
     line_cycles: HardwareParameter
     miss_line_cycles: HardwareParameter  # likewise, of lines that come from the L2

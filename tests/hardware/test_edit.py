@@ -575,7 +575,7 @@ def test_the_nearer_of_two_leaders_counts() -> None:
 
 ABSENT = [
     (T4, "l2.bandwidth_gbps", 1500),
-    (T4, "memory.path_queue_instructions", 54),
+    (T4, "memory.second_look_cycles", 0.5),
     (T4, "tensor.fp4.fma_per_cycle_per_sm", 8192),
     (MI300X, "clock.sustained_mhz", 1900),
     (load_gpu("p100-sxm2"), "memory.l2_latency_cycles", 300),

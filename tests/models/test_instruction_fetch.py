@@ -19,7 +19,6 @@ PARAMETERS = FetchParameters(
     shared_sets=4,
     shared_ways=2,
     line_cycles=12.0,
-    stream_cycles=20.0,
     miss_lines=8,
     miss_line_cycles=30.0,
     miss_cycles=400.0,
@@ -37,7 +36,7 @@ def walk(cache: InstructionCache, lines: range, begin: float, cycles_per_line: f
 def test_a_second_warp_finds_what_the_first_one_brought() -> None:
     cache = InstructionCache(PARAMETERS)
     first = walk(cache, range(12), 0.0)
-    assert first >= 12 * PARAMETERS.stream_cycles
+    assert first >= 11 * PARAMETERS.line_cycles
     assert walk(cache, range(12), first) == first + 12 * 5.0
 
 
@@ -45,8 +44,8 @@ def test_the_cache_drops_what_is_least_recently_used() -> None:
     cache = InstructionCache(PARAMETERS)
     walk(cache, range(40), 0.0)
     begin = 10_000.0
-    assert cache.fetch((39,), begin) == begin
-    assert cache.fetch((0,), begin) > begin
+    assert cache.fetch((38, 39), begin) == begin
+    assert cache.fetch((0, 20), begin) > begin
 
 
 def test_code_is_fetched_ahead_while_a_warp_waits_for_something_else() -> None:

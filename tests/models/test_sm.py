@@ -50,7 +50,6 @@ FIGURES = SmParameters(
     cta_end_interval_cycles=0.0,
     cta_turnover_cycles=0.0,
     read_release_cycles=10.0,
-    ldgsts_read_release_cycles=10.0,
 )
 RTX_2080_TI = (CUDA / "sm_75" / "report16.sass", "rtx-2080-ti")
 RTX_4070 = (CUDA / "sm_89" / "report16.sass", "rtx-4070")
@@ -299,7 +298,7 @@ def test_it_is_the_default_where_the_launch_is_known() -> None:
 
 PASSES = {
     "wait_scoreboards": (), "depbar_waits": None, "max_pending_groups": -1, "issue_slots": 1.0, "stall_cycles": 1.0, "pipe_cycles": (), "kind": 0, "tail_cycles": 1.0,
-    "load_store_cycles": 0.0, "tag_cycles": 0.0, "l2_cycles": 0.0, "dram_cycles": 0.0, "atomic_cycles": 0.0, "latency_cycles": 0.0, "spread_cycles": 0.0, "share": 1.0,
+    "load_store_cycles": 0.0, "tag_cycles": 0.0, "l2_cycles": 0.0, "dram_cycles": 0.0, "atomic_cycles": 0.0, "latency_cycles": 0.0, "share": 1.0,
     "write_scoreboard": -1, "read_scoreboard": -1, "async_mma_cycles": 0.0, "async_mma_pipe": 0, "ends_wgmma_group": False, "is_long": False,
     "is_ldgsts": False, "is_ldgdepbar": False, "wide_waits": (), "write_cycles": 0.0,
     "fetch_cycles": 0.0, "code_lines": (), "first_row": 0, "last_row": 0, "pipeline": -1, "arrivals": 1.0, "iteration_share": 1.0, "predicated_ramp": None, "barriers": CtaBarrier(WHOLE_CTA_KEY, 0, waits=True),
@@ -553,7 +552,6 @@ _ADDRESS = ("S2R R0, SR_CTAID.X", "S2R R3, SR_TID.X", "IMAD R0, R0, 0x80, R3")
         ("STG.E desc[UR4][R2.64], R3", 64, 16, 16.0),  # 18 by its counters
         ("STG.E desc[UR4][R2.64], R3", 128, 32, 32.0),  # 34
         ("LDG.E.U16 R4, desc[UR4][R2.64]", 16, 4, 4.0),
-        ("LDG.E.U16 R4, desc[UR4][R2.64+0x10]", 16, 5, 5.0),  # by two look-ups: 4 + 1
     ],
 )
 def test_lines_take_the_path_as_counters_say(
@@ -744,26 +742,6 @@ def test_the_copy_engine_fills_the_bandwidth_with_enough_in_flight() -> None:
     found = predict_with_model(situation, "sm")
     assert found.time_us == pytest.approx(148 * copies * tile_bytes / rate_gbps / 1e3, rel=0.05)
     assert found.bound == "DRAM"
-
-
-def test_copies_that_are_waited_for_in_order_wait_for_the_slowest() -> None:
-    """One at a time they take the mean, four at once more, though each alone takes as long."""
-    copy = {
-        "kind": int(StepKind.LOAD),
-        "l2_cycles": 1.0,
-        "dram_cycles": 1.0,
-        "latency_cycles": 500.0,
-        "spread_cycles": 400.0,
-        "write_scoreboard": 0,
-    }
-    figures = replace(FIGURES, role_by_warp=(0,))
-
-    def cycles(at_once: int) -> float:
-        steps = [*[copy] * at_once, {"wait_scoreboards": (0,)}] * (400 // at_once)
-        return simulate_ctas((script_of(*steps),), figures, 1).cycles
-
-    assert cycles(1) == pytest.approx(400 * 500.0, rel=0.03)
-    assert cycles(4) == pytest.approx(100 * 620.0, rel=0.05)
 
 
 def test_fewer_buffers_show_the_latency_of_copies() -> None:

@@ -44,7 +44,6 @@ class FetchParameters(Struct, frozen=True):
     shared_sets: int  # of the cache of several SMs, whose entries are pieces of `miss_lines`
     shared_ways: int  # entries of a set
     line_cycles: float  # between two lines from there, by the SM's share of its rate
-    stream_cycles: float  # from a request for a line there until the line is here
     miss_lines: int  # lines that one request to the L2 brings
     miss_line_cycles: float  # between two of those lines
     miss_cycles: float  # from the request until they are here
@@ -66,7 +65,6 @@ def find_fetch_parameters(model_input: ModelInput) -> FetchParameters | None:
         shared_sets=max(1, int(shared_bytes / (caches.miss_bytes.value * caches.shared_ways.value))),
         shared_ways=int(caches.shared_ways.value),
         line_cycles=caches.line_cycles.value * busy_share,
-        stream_cycles=caches.stream_cycles.value,
         miss_lines=max(1, int(caches.miss_bytes.value / _LINE_BYTES)),
         miss_line_cycles=caches.miss_line_cycles.value * busy_share,
         miss_cycles=l2_cycles + (dram_cycles - l2_cycles) * _compute_dram_share(model_input),
@@ -130,14 +128,14 @@ class InstructionCache:
         return time
 
     def _fetch_ahead(self, line: int, time: float, ready: float) -> None:
-        """Ask for the lines behind one, each a pace after the one before it."""
-        ready_at, pace = self._ready_at, self._parameters.stream_cycles
+        """Ask for the lines behind one, each when the one before it is here."""
+        ready_at = self._ready_at
         for ahead in range(line + 1, line + 1 + _LINES_AHEAD):
             known = ready_at.get(ahead)
             if known is None:
                 if not self._is_near(ahead):
                     return
-                known = self._request(ahead, max(time, ready + pace) - pace)
+                known = self._request(ahead, max(time, ready))
             ready = known
 
     def _request(self, line: int, time: float) -> float:
@@ -146,7 +144,7 @@ class InstructionCache:
         begin = max(time, self._free_at)
         piece = line // parameters.miss_lines
         if self._is_near(line):
-            lines, latency = range(line, line + 1), parameters.stream_cycles
+            lines, latency = range(line, line + 1), 0.0
             self._free_at = begin + parameters.line_cycles
         else:
             first = piece * parameters.miss_lines

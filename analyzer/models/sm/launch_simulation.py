@@ -281,8 +281,7 @@ def _make_sm_parameters(
     """Return the parameters of an SM of this GPU; pipelines of mbarriers come with the programs."""
     memory, gpu = model_input.arch.memory, model_input.gpu
     launch, store_factor = gpu.file.launch, gpu.file.l2.store_factor
-    contention, at_once = model_input.arch.warpgroup_contention, memory.ldgsts_read_release_cycles
-    in_runs, queued = issues_in_runs(model_input), memory.path_queue_instructions
+    contention = model_input.arch.warpgroup_contention
     return SmParameters(
         n_subcores=int(model_input.arch.limits.subcores_per_sm.value),
         role_by_warp=warp_roles.role_by_warp,
@@ -292,21 +291,16 @@ def _make_sm_parameters(
         dram_burst_cycles=(memory.dram_burst_cycles or memory.l2_burst_cycles).value,
         store_queue_cycles=memory.store_queue_cycles.value,
         dram_load_cycles=memory.dram_load_cycles.value,
-        cta_start_interval_cycles=max(
-            memory.cta_start_cycles.value,
-            memory.warp_start_cycles.value * model_input.occupancy.warps_per_cta,
-        ),
+        cta_start_interval_cycles=memory.cta_start_cycles.value,
         cta_end_interval_cycles=gpu.sm_count * clock_mhz / launch.ctas_per_us.value,
         cta_turnover_cycles=memory.cta_turnover_cycles.value,
         read_release_cycles=read_release_cycles,
-        ldgsts_read_release_cycles=0.0 if at_once is None else at_once.value,
         max_ldgsts_in_flight=int(memory.ldgsts_per_warp.value) if memory.ldgsts_per_warp else 0,
         l2_store_factor=store_factor.value if store_factor is not None else 0.0,
         pipe_slowdowns=_find_pipe_slowdowns(model_input),
         max_queued_products=0 if contention is None else int(contention.max_queued_products.value),
         dispatch_cycles=memory.dispatch_cycles.value if memory.dispatch_cycles is not None else 0.0,
-        load_store_queue_instructions=int(queued.value) if in_runs and queued is not None else 0,
-        issues_in_runs=in_runs,
+        issues_in_runs=issues_in_runs(model_input),
         fetch=find_fetch_parameters(model_input),
     )
 

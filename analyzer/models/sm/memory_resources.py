@@ -9,8 +9,8 @@ The load/store path comes first. Where more work is queued there than it can hol
 is room. The oldest of them goes first, but a younger one waits no longer than the queue's work for each older
 one: else the youngest of eight warps that only load would end their loops alone, with the path half idle.
 Behind it the L2, the DRAM and the unit for atomics take a request in parallel; the longest queue, less a
-burst that they take at once, is what a load waits for. A store waits for nothing, but stores that are too far
-ahead of the L2 hold up the path.
+burst that they take at once, is what a load waits for. A store waits for nothing, but
+stores that are too far ahead of the L2 hold up the path.
 
 LDGSTS that fill whole rows of 128 bytes of shared memory, as swizzled tiles do, take one turn on the path.
 Their lines go through the tags beside it; what they bring is written beside reads. Example: 512 bytes in rows
@@ -24,16 +24,13 @@ two and the XU the F2I beside them in two. Two LDS and one F2I take 2.2.
 Others, as to padded rows, go through the path twice: for their lines, in the order in which they are issued,
 and when their data are there, to write these through the banks of shared memory. What goes through the banks
 then (LDS, LDSM, STS, LDG) waits for such writes; others fill gaps. Warps hardly stall at LDGSTS: these have a
-deep queue of their own. Profiles
-of one CTA with its LDGSTS and with NOP in their place show that on Hopper: nothing waits for the path, and
-what overwrites the address of an LDGSTS waits some cycles, whatever lines are queued ahead. Elsewhere it is
-taken to wait until the lines before it have been taken in.
+deep queue of their own. What overwrites the address of an LDGSTS waits until the lines before it have been
+taken in.
 
 What a predicate never lets happen (`@!PT LDS`, which ptxas writes between products and LDGSTS) has its turn
 on the path too. LDGSTS by the L1, those of 8 bytes a lane, have a turn for each line.
 """
 
-from collections import deque
 from heapq import heappop, heappush
 
 from analyzer.models.sm.mbarriers import Mbarriers
@@ -49,7 +46,6 @@ FENCE_KINDS = (int(StepKind.FENCE), int(StepKind.FULL_FENCE))
 _NEVER = float("-inf")
 _MEMORY_PIPE, _MEMBAR = int(WaitCause.MEMORY_PIPE), int(WaitCause.MEMBAR)
 _HAS_ISSUED = int(StepPhase.HAS_ISSUED)
-_GOLDEN_RATIO_STEP = 0.618034  # of the spread: steps that fill it evenly
 # Of the DRAM: load beyond which its queue is simulated; cycles over which the load is averaged at least.
 _MAX_DRAM_LOAD_SHARE, _DRAM_LOAD_WINDOW_CYCLES = 0.8, 2000.0
 
@@ -91,7 +87,7 @@ class L2Share:
 class DramShare:
     """The SM's share of the DRAM: a queue, and the latency that grows with its load."""
 
-    __slots__ = ("burst_cycles", "free", "load_cycles", "skipped_cycles", "spread_phase", "work_cycles")
+    __slots__ = ("burst_cycles", "free", "load_cycles", "skipped_cycles", "work_cycles")
 
     def __init__(self, load_cycles: float, burst_cycles: float) -> None:
         self.burst_cycles = burst_cycles
@@ -99,7 +95,6 @@ class DramShare:
         self.work_cycles = 0.0  # so far
         self.skipped_cycles = 0.0  # in which a part of that was done
         self.load_cycles = load_cycles  # see `MemorySubsystem.dram_load_cycles`
-        self.spread_phase = 0.0
 
     def request(self, step: SimulatedStep, begin: float) -> float:
         """Return when the DRAM has served a request."""
@@ -120,39 +115,7 @@ class DramShare:
             if stream_wait > self.burst_cycles:
                 wait = max(0.0, wait - stream_wait + self.burst_cycles)
             done += wait
-        if step.spread_cycles:
-            self.spread_phase = (self.spread_phase + _GOLDEN_RATIO_STEP) % 1.0
-            done += step.spread_cycles * (self.spread_phase - 0.5)
         return done
-
-
-class PathQueue:
-    """What waits for the load/store path: instructions, or cycles of work where their number is not known."""
-
-    __slots__ = ("begins", "cycles", "instructions")
-
-    def __init__(self, cycles: float, instructions: int) -> None:
-        self.cycles, self.instructions = cycles, instructions
-        self.begins = deque[float]()  # of requests in the queue, in order
-
-    def add(self, begin: float) -> None:
-        """Add a request that begins then."""
-        if self.instructions:
-            self.begins.append(begin)
-
-    def find_room(self, at: float, path_free: float) -> float:
-        """Return when there is room for another request, `at` at the earliest.
-
-        path_free: when the path has served all so far.
-        """
-        if not self.instructions:
-            room = path_free - self.cycles
-            return room if room > at else at
-        begins = self.begins
-        while begins and begins[0] <= at:
-            begins.popleft()
-        late = len(begins) - self.instructions
-        return at if late < 0 else begins[late]
 
 
 class LoadStorePath:
@@ -172,11 +135,10 @@ class LoadStorePath:
         "is_admitting",
         "l2",
         "last_stores",
-        "ldgsts_read_release_cycles",
         "ldgsts_reads_free",
         "max_ldgsts",
         "mbarriers",
-        "queue",
+        "queue_cycles",
         "read_release_cycles",
         "store_queue_cycles",
         "tags_free",
@@ -187,16 +149,15 @@ class LoadStorePath:
         self.heap, self.mbarriers = heap, mbarriers
         self.free = self.tags_free = self.banks_free = self.atomics_free = 0.0
         self.dispatch_cycles, self.dispatch_free = parameters.dispatch_cycles, 0.0
-        self.ldgsts_reads_free = 0.0  # when the addresses of all LDGSTS are read, where that takes turns
+        self.ldgsts_reads_free = 0.0  # when the addresses of all LDGSTS are read
         self.copies_end = 0.0  # when the last of them is written
         self.copy_writes: list[tuple[float, float]] = []  # heap: time and cycles of what LDGSTS bring
         self.l2 = L2Share(parameters.l2_store_factor)
         self.dram = DramShare(parameters.dram_load_cycles, parameters.dram_burst_cycles)
-        self.queue = PathQueue(parameters.load_store_queue_cycles, parameters.load_store_queue_instructions)
+        self.queue_cycles = parameters.load_store_queue_cycles
         self.burst_cycles = parameters.l2_burst_cycles
-        self.store_queue_cycles = parameters.store_queue_cycles
         self.read_release_cycles = parameters.read_release_cycles
-        self.ldgsts_read_release_cycles = parameters.ldgsts_read_release_cycles
+        self.store_queue_cycles = parameters.store_queue_cycles
         self.max_ldgsts = parameters.max_ldgsts_in_flight
         self.last_stores: dict[int, float] = {}  # by number of the warp: when the L2 has taken its last store
         self.waiting_warps: list[tuple[float, int, SimulatedWarp]] = []  # heap: see the module
@@ -241,17 +202,15 @@ class LoadStorePath:
                 time += late
                 at = warp.blocked_since
             step.wait_cycles[_MEMORY_PIPE] += at - warp.blocked_since
-        elif not step.uses_ldgsts and (self.waiting_warps or self.queue.find_room(at, self.free) > at):
+        elif not step.uses_ldgsts and (self.waiting_warps or self.free - self.queue_cycles > at):
             self._keep_warp(warp, at)
             return None
         begin = self._take_path(step, at)
-        if not step.uses_ldgsts:
-            self.queue.add(begin)
         done = self.free
         if step.tag_cycles:
             done = self._serve_tags(step, begin)
         if is_admitted and self.waiting_warps:
-            heappush(self.heap, (self.queue.find_room(at, self.free), -1, None))
+            heappush(self.heap, (max(at, self.free - self.queue_cycles), -1, None))
         done += step.latency_cycles
         if step.l2_cycles:
             done = self._serve_beyond_l1(step, begin, done)
@@ -261,18 +220,15 @@ class LoadStorePath:
 
     def _end_request(self, warp: SimulatedWarp, step: SimulatedStep, begin: float, done: float) -> None:
         """Note when a request that began then has read its registers, and when it is done."""
-        release = self.read_release_cycles
         if step.uses_ldgsts:
             done = self._find_ldgsts_end(warp, step, begin, done)
-            if step.is_ldgsts and self.ldgsts_read_release_cycles:
-                release = self.ldgsts_read_release_cycles
-            elif step.is_ldgsts:
+            if step.is_ldgsts:
                 begin = max(self.ldgsts_reads_free, begin)
                 self.ldgsts_reads_free = begin + step.tag_cycles
         if step.kind == _COPY_KIND:
             self.mbarriers.arrive(warp, step, done)
         if step.uses_scoreboards:
-            warp.write_scoreboards(step, done, begin + release)
+            warp.write_scoreboards(step, done, begin + self.read_release_cycles)
 
     def _take_path(self, step: SimulatedStep, at: float) -> float:
         """Give a request its turn on the path, and return when that begins.
@@ -323,9 +279,9 @@ class LoadStorePath:
 
     def _keep_warp(self, warp: SimulatedWarp, at: float) -> None:
         warp.blocked_since = at
-        heappush(self.waiting_warps, (at - self.queue.cycles * warp.number, -warp.number, warp))
+        heappush(self.waiting_warps, (at - self.queue_cycles * warp.number, -warp.number, warp))
         if len(self.waiting_warps) == 1:
-            heappush(self.heap, (self.queue.find_room(at, self.free), -1, None))
+            heappush(self.heap, (max(at, self.free - self.queue_cycles), -1, None))
 
     def _serve_tags(self, step: SimulatedStep, begin: float) -> float:
         """Return when both path and tags are done; tags that fall too far behind hold up the path."""
@@ -334,8 +290,8 @@ class LoadStorePath:
         self.tags_free = begin + step.tag_cycles
         if self.tags_free > done:
             done = self.tags_free
-        if self.tags_free - self.queue.cycles > self.free:
-            self.free = self.tags_free - self.queue.cycles
+        if self.tags_free - self.queue_cycles > self.free:
+            self.free = self.tags_free - self.queue_cycles
         return done
 
     def _serve_beyond_l1(self, step: SimulatedStep, begin: float, done: float) -> float:
@@ -343,30 +299,25 @@ class LoadStorePath:
 
         done: when it would be without any queue.
         """
-        kind, burst = step.kind, self.burst_cycles
         l2_free = self.l2.request(step, begin)
         stream_wait = 0.0
-        if kind == _COPY_KIND:
+        if step.kind == _COPY_KIND:
             # a stream of its own, ahead of its share by as much as it waits
             stream_wait = max(l2_free - begin, self.dram.free + step.dram_cycles - done)
             if stream_wait > 0:
                 done += stream_wait
-        queued = l2_free - begin - burst
+        queued = l2_free - begin - self.burst_cycles
         if step.dram_cycles:
-            dram_queued = self.dram.request(step, begin) - begin - self.dram.burst_cycles
-            if dram_queued > queued:
-                queued = dram_queued
+            queued = max(queued, self.dram.request(step, begin) - begin - self.dram.burst_cycles)
             done = self.dram.add_latency(step, begin, done, stream_wait)
         if step.atomic_cycles:
             free = self.atomics_free
             self.atomics_free = (free if free > begin else begin) + step.atomic_cycles
-            if self.atomics_free - begin - burst > queued:
-                queued = self.atomics_free - begin - burst
-        if queued > 0:
-            if kind == _LOAD_KIND:
-                done += queued
-            elif kind == _STORE_KIND and queued > self.store_queue_cycles:
-                self.free += queued - self.store_queue_cycles
+            queued = max(queued, self.atomics_free - begin - self.burst_cycles)
+        if queued > 0.0 and step.kind == _LOAD_KIND:
+            done += queued
+        elif step.kind == _STORE_KIND and queued > self.store_queue_cycles:
+            self.free += queued - self.store_queue_cycles
         return done
 
     def _note_drain(self, warp: SimulatedWarp, step: SimulatedStep) -> None:

@@ -34,7 +34,7 @@ from analyzer.ir.opcode import (
     OpKind,
     Semantics,
 )
-from analyzer.ir.scheduling import WARP_SIZE, Pipe, SchedClass
+from analyzer.ir.scheduling import Pipe, SchedClass
 from analyzer.models.bounds import convert_to_bytes_per_cycle
 from analyzer.models.interface import ModelInput
 from analyzer.models.l2_rate import (
@@ -113,7 +113,6 @@ class ResourceDemand(Struct, frozen=True, eq=False):
     atomic_cycles: FloatArray  # of the L2's unit for a line
     sm_pipes: frozenset[int]  # pipes that belong to the SM, not to a sub-core
     spill_cycles: FloatArray  # latency of an access to local memory beyond that of the L1
-    spread_cycles: FloatArray  # range of latencies of equal copies to shared memory
     cold_share: float  # of the data, what the last launch has not left in the L2
     has_unknown_tiles: bool  # of a product, whose place in the matrices is not known
     copied_miss_share: float  # of the copy engine's copies, those that wait for the DRAM
@@ -136,20 +135,14 @@ def measure_resource_demand(
     load_store = np.where(on_path, costs.issue_cycles[ids] / subcores, 0.0)
     acts = _classify_rows(model_input)
     lines = _count_lines(model_input)
-    by_lines = _compute_line_cycles(
-        model_input, lines, arch.memory.lines_per_pass.value, arch.memory.line_pass_cycles.value
-    )
-    tags = _compute_tag_cycles(model_input, load_store, by_lines)
+    tags = _compute_tag_cycles(model_input, load_store)
     is_store = acts == StepKind.STORE
     held = np.where(
         is_store,
         _compute_line_cycles(
-            model_input,
-            lines,
-            arch.memory.lines_per_store_pass.value,
-            arch.memory.store_line_cycles.value,
+            model_input, lines, arch.memory.lines_per_store_pass.value, arch.memory.store_line_cycles.value
         ),
-        by_lines * arch.memory.line_path_share.value,
+        0.0,
     )
     ldgsts = _measure_ldgsts(model_input, lines)
     load_store += _compute_extra_load_store_cycles(model_input, load_store, held, ldgsts)
@@ -170,8 +163,10 @@ def measure_resource_demand(
     slowest = arch.memory.copy_stream_factor.value * dram
     l2_cycles = moved * l2_share / np.where(is_copied, l2_copied, l2)
     l2_cycles += np.where(is_copied, moved * dram_share * factors.missed / l2, 0.0)
-    by_lines *= np.where(is_store, _compute_l2_store_line_cycles(model_input), 0.0)
-    l2_cycles = np.maximum(l2_cycles, by_lines)
+    by_lines = _compute_line_cycles(
+        model_input, lines, arch.memory.lines_per_pass.value, _compute_l2_store_line_cycles(model_input)
+    )
+    l2_cycles = np.maximum(l2_cycles, np.where(is_store, by_lines, 0.0))
     lookups = np.where(is_copied, factors.lookups + factors.missed_requests * dram_share, 1.0)
     passed_lines = lines * l2_share * mean_load_share * lookups
     requests = compute_request_cycles(model_input, passed_lines, clock_mhz, sms)
@@ -193,7 +188,6 @@ def measure_resource_demand(
         atomic_cycles=_compute_atomic_cycles(model_input) * sms * mean_load_share,
         sm_pipes=SM_PIPES,
         spill_cycles=spills.added_latency_cycles,
-        spread_cycles=_compute_spread_cycles(model_input, dram_share),
         cold_share=cold_share,
         has_unknown_tiles=has_unknown_tiles(model_input),
         copied_miss_share=_find_copied_miss_share(model_input, copied_share) * cold_share,
@@ -347,8 +341,8 @@ def _compute_line_cycles(
     model_input: ModelInput, lines: FloatArray, free_lines: float, cycles_each: float
 ) -> FloatArray:
     """Compute the cycles for lines of a request to global memory beyond the first ones, [n]."""
-    more = np.maximum(lines - free_lines, 0.0)
-    cycles = np.where(model_input.access_bytes.global_bytes > 0, more * cycles_each, 0.0)
+    cycles = np.maximum(lines - free_lines, 0.0) * cycles_each
+    cycles[model_input.access_bytes.global_bytes == 0] = 0.0
     cycles[_list_copy_engine_rows(model_input)] = 0.0  # the copy engine has a path of its own
     return cycles
 
@@ -367,31 +361,10 @@ def _compute_extra_load_store_cycles(
     )
     passes, share = _count_load_passes(model_input)
     by_passes = np.where(passes > 0, _compute_pass_cycles(base, passes, phases, more) * share, by_bytes)
-    by_passes += _compute_miss_path_cycles(model_input, passes)
     by_copied_lines = np.maximum(ldgsts.path_cycles - base, 0.0)
     extra = np.where(ldgsts.rows, by_copied_lines, shared + np.maximum(by_lines, by_passes))
     extra[_list_copy_engine_rows(model_input)] = 0.0
     return extra
-
-
-def _compute_miss_path_cycles(model_input: ModelInput, passes: FloatArray) -> FloatArray:
-    """Compute the cycles of the load/store path for loads whose lines come by more than one look-up, [n].
-
-    Up to `lines_per_pass` lines are looked up at once. Where a load hits, its lanes' words are read together;
-    where it misses, those of each look-up come apart: of 32 lanes 16 bytes apart in five lines 4 + 1 cycles.
-    passes: of a request through the banks; one for each line where lines conflict, which come apart anyhow.
-    """
-    memory, found = model_input.arch.memory, np.zeros(len(model_input.kernel))
-    if memory.miss_lookup_path_cycles is None or model_input.cache_rates is None:
-        return found
-    n_lines = np.arange(WARP_SIZE + 1)
-    lookups = np.ceil(n_lines / memory.lines_per_pass.value)
-    for row, rates in model_input.cache_rates.by_row.items():
-        if model_input.kernel.find_opcode(row).kind is OpKind.LOAD:
-            more = max(0.0, float(np.interp(rates.lines_per_request, n_lines, lookups)) - 1.0)
-            more = min(more, max(0.0, rates.lines_per_request - passes[row]))
-            found[row] = (1.0 - rates.l1_request_share) * more * memory.miss_lookup_path_cycles.value
-    return found
 
 
 class _LdgstsDemand(Struct, frozen=True, eq=False):
@@ -484,7 +457,7 @@ def _compute_l1_fill_cycles(model_input: ModelInput, l2_share: FloatArray) -> Fl
     return np.where(loads[ids], rows * l2_share * model_input.arch.memory.line_fill_cycles.value, 0.0)
 
 
-def _compute_tag_cycles(model_input: ModelInput, base: FloatArray, by_lines: FloatArray) -> FloatArray:
+def _compute_tag_cycles(model_input: ModelInput, base: FloatArray) -> FloatArray:
     """Compute the cycles of the L1's tags, [n]; 0 for what they never hold up.
 
     A load that hits what is still on its way into the L1 is looked up again when that has come. Example:
@@ -498,8 +471,7 @@ def _compute_tag_cycles(model_input: ModelInput, base: FloatArray, by_lines: Flo
             again[row] = max(0.0, 1.0 - rates.l1_request_share - rates.l1_miss_rate) * each.value
     loads = model_input.kernel.form_table.make_opcode_mask(_is_global_load)[model_input.kernel.opcode_ids]
     again *= np.where(loads, model_input.access_bytes.global_bytes / WAVEFRONT_BYTES, 0.0)
-    takes_tags = (by_lines > 0) | (loads if again.any() else False)
-    return np.where(takes_tags, base + by_lines + again, 0.0)
+    return np.where(loads & again.any(), base + again, 0.0)
 
 
 def _is_global_load(opcode: Opcode) -> bool:
@@ -594,15 +566,6 @@ def _compute_copy_engine_cycles(model_input: ModelInput) -> FloatArray:
     """Compute the cycles in which the copy engine makes requests, [n]; a short row of a box takes one."""
     each = model_input.arch.memory.copy_request_cycles
     return model_input.access_bytes.tma_requests * (each.value if each is not None else 0.0)
-
-
-def _compute_spread_cycles(model_input: ModelInput, dram_share: FloatArray) -> FloatArray:
-    is_copy, spread = mask_ldgsts(model_input), model_input.arch.memory.dram_spread_cycles
-    if spread is None:
-        return np.zeros(len(is_copy))
-    is_copy[list_bulk_copy_rows(model_input)] = True
-    cycles = scale_dram_cycles_to_clock(model_input, spread.value)
-    return np.where(is_copy, cycles * np.minimum(1.0, dram_share), 0.0)
 
 
 def _find_copied_dram_share(model_input: ModelInput, miss_rates: MissRates) -> float:

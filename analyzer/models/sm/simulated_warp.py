@@ -69,7 +69,6 @@ class SimulatedStep(Struct, eq=False):
     dram_cycles: float
     atomic_cycles: float
     latency_cycles: float
-    spread_cycles: float
     share: float
     pipeline: int
     arrivals: float
@@ -159,7 +158,6 @@ def make_steps(
         program.dram_cycles,
         program.atomic_cycles,
         program.latency_cycles,
-        program.spread_cycles,
         program.share,
         program.pipeline,
         program.arrivals,

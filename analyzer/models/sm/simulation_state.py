@@ -39,14 +39,12 @@ class SmParameters(Struct, frozen=True, kw_only=True):
     cta_end_interval_cycles: float  # between two CTAs of the SM whose ends the GPU takes notice of
     cta_turnover_cycles: float  # from the end of a CTA until the next one in its slot begins
     read_release_cycles: float  # until a memory instruction has read its registers
-    ldgsts_read_release_cycles: float  # likewise, an LDGSTS; 0: as others, after lines of those before
     pipelines: tuple[PipelineParameters, ...] = ()  # of mbarriers
     max_ldgsts_in_flight: int = 0  # of one warp; 0 where nothing limits them
     l2_store_factor: float = 0.0  # see `L2Cache`; 0 where there is none
     pipe_slowdowns: Mapping[int, float] = {}  # factors on cycles while a product of a warpgroup runs
     max_queued_products: int = 0  # of a sub-core, see `WarpgroupContention`; 0 where nothing limits them
     dispatch_cycles: float = 0.0  # of the port that LDG and the XU share; 0: no limit
-    load_store_queue_instructions: int = 0  # in place of the cycles; 0 where it is not known
     issues_in_runs: bool = False  # see `issue_order`
     fetch: FetchParameters | None = None  # of code that the SM's own instruction cache cannot hold
 

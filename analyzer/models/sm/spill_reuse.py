@@ -100,10 +100,8 @@ def _compute_cache_capacities(
     l2 = model_input.gpu.file.l2.size_bytes.value / model_input.gpu.sm_count
     l2 *= frame / (frame + _count_global_bytes_per_cta(model_input) / again)
     of_all = _WORD_BYTES * model_input.block_threads * ctas
-    in_l1 = _CacheCapacity(l1 / of_all, memory.spill_lost_from.value, memory.spill_lost_by.value)
-    begin = memory.spill_l2_lost_from or memory.spill_lost_from
-    end = memory.spill_l2_lost_by or memory.spill_lost_by
-    return in_l1, _CacheCapacity(l2 / of_all, begin.value, end.value)
+    begin, end = memory.spill_lost_from.value, memory.spill_lost_by.value
+    return _CacheCapacity(l1 / of_all, begin, end), _CacheCapacity(l2 / of_all, begin, end)
 
 
 def _is_store(opcode: Opcode) -> bool:

@@ -74,7 +74,6 @@ class WarpProgram(Struct, eq=False):
     dram_cycles: list[float] = field(default_factory=list)
     atomic_cycles: list[float] = field(default_factory=list)
     latency_cycles: list[float] = field(default_factory=list)
-    spread_cycles: list[float] = field(default_factory=list)  # range of latencies of equal requests
     share: list[float] = field(default_factory=list)  # of the iterations in which the step executes
     # Mbarriers: the pipeline, -1 for none; arrivals each time; share of iterations in which it takes part;
     # ends of its loop at which a predicate leaves it out.
@@ -323,7 +322,6 @@ class _StepBuilder:
         warp_program.l2_cycles.append(share * float(resource_demand.l2_cycles[last]))
         warp_program.dram_cycles.append(share * float(resource_demand.dram_cycles[last]))
         warp_program.atomic_cycles.append(share * float(resource_demand.atomic_cycles[last]))
-        warp_program.spread_cycles.append(float(resource_demand.spread_cycles[last]))
         warp_program.latency_cycles.append(self._find_latency(last, kind))
         warp_program.wide_waits.append(resource_demand.wide_hazards.waits.get(first, ()))
         self._append_mbarrier_use(resource_demand.mbarrier_uses.get(last))
