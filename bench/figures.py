@@ -53,6 +53,7 @@ NEUTRAL: Mapping[str, tuple[Value, ...]] = {
     "memory.dispatch_cycles": (NONE,),
     "memory.ldgsts_per_warp": (NONE,),
     "memory.matrix_conflict_share": (NONE,),
+    "memory.warpgroup_operand_bytes_per_cycle": (NONE,),
     "memory.system_fence_cycles": (0.0,),
     # CTAs
     "memory.cta_start_cycles": (0.0,),
@@ -120,6 +121,11 @@ NEUTRAL: Mapping[str, tuple[Value, ...]] = {
     # contention with products of warpgroups
     "warpgroup_contention.alu_factor": (SAME,),
     "warpgroup_contention.fma_factor": (SAME, "alu_factor"),
+    "warpgroup_contention.fmalite_factor": (SAME, "alu_factor"),
+    "warpgroup_contention.fp16_factor": (SAME, "alu_factor"),
+    "warpgroup_contention.xu_factor": (SAME, "alu_factor"),
+    "warpgroup_contention.min_path_share": (1.0, 0.0),
+    "warpgroup_contention.operand_queue_cycles": (0.0, LIMITLESS),
     "warpgroup_contention.max_queued_products": (0.0,),
 }
 # What the others are counted in: latencies, rates, sizes.

@@ -251,7 +251,7 @@ RESOURCES: tuple[Resource, ...] = (
         ),
         _times(*_issue(*(one for one in _PIPE_CLASSES if one not in _WITH_PEAK))),
         _latencies(*_latency(*_PIPE_CLASSES)),
-        _ratios(*(f"warpgroup_contention.{pipe}_factor" for pipe in ("alu", "fma"))),
+        _ratios(*(f"warpgroup_contention.{pipe}_factor" for pipe in ("alu", "fma", "fmalite", "fp16", "xu"))),
     ),
     _make_resource(
         "tensor", "tensor cores of an SM",
@@ -293,16 +293,17 @@ RESOURCES: tuple[Resource, ...] = (
     ),
     _make_resource(
         "shared", "shared memory of an SM and its banks",
-        _rates("memory.shared_bytes_per_cycle_per_sm", ),
+        _rates("memory.shared_bytes_per_cycle_per_sm", "memory.warpgroup_operand_bytes_per_cycle"),
         _times("memory.shared_pass_cycles", moves_part=True),
         _latencies("memory.shared_latency_cycles", *_latency(_S.SHARED_STORE, _S.SHARED_ATOMIC)),
         _latencies(*_latency(*_SHARED_LOAD_CLASSES), follows=("memory.shared_latency_cycles",)),
         _sizes("limits.shared_bytes_per_sm", "limits.shared_bytes_per_cta"),
         _ratios(
             "limits.shared_allocation_unit_bytes", "limits.shared_reserved_bytes_per_cta",
-            "limits.shared_start_bytes",
+            "limits.shared_start_bytes", "warpgroup_contention.operand_queue_cycles",
         ),
         _ratios("memory.matrix_conflict_share", direction=_LESS),
+        _ratios("warpgroup_contention.min_path_share", direction=_MORE),
     ),
     _make_resource(
         "l1", "L1 cache of an SM, its tags, and its port to the L2",

@@ -131,6 +131,8 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     dispatch_cycles: HardwareParameter | None = None
     # part of the bank-conflict passes of LDSM that costs time; None: all
     matrix_conflict_share: HardwareParameter | None = None
+    # rate at which warpgroup MMAs fetch operands from shared memory, per SM; None: no limit
+    warpgroup_operand_bytes_per_cycle: HardwareParameter | None = None
 
 
 class InstructionCaches(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -202,12 +204,18 @@ class IssueTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class WarpgroupContention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What other instructions have left while a product of a warpgroup (wgmma) runs.
 
-    Its sums go through the register file, whose ports results of other pipes need as well.
+    Its sums go through the register file, whose ports results of other pipes need as well, and its operands
+    through the banks of shared memory.
     """
 
     # factor on the cycles for which a warp instruction occupies a pipe
     alu_factor: HardwareParameter
     fma_factor: HardwareParameter
+    fmalite_factor: HardwareParameter
+    fp16_factor: HardwareParameter
+    xu_factor: HardwareParameter
+    min_path_share: HardwareParameter  # of the banks' cycles, for the load/store path, beside any product
+    operand_queue_cycles: HardwareParameter  # of reads by products that wait at the banks before a request
     max_queued_products: HardwareParameter  # of a sub-core, that are not done when another one issues
 
 

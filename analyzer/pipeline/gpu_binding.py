@@ -11,6 +11,7 @@ from analyzer.demand.tcgen05_tiles import add_tcgen05_tiles
 from analyzer.demand.tensor_memory import find_occupied_columns
 from analyzer.demand.tma_copies import add_iteration_shares, count_copied_bytes, find_tma_boxes
 from analyzer.demand.warp_demand import compute_warp_demand, count_instruction_executions
+from analyzer.demand.wgmma_operands import add_wgmma_operand_fetches
 from analyzer.execution.profile.execution_profile import ExecutionProfile
 from analyzer.execution.static_counts.block_counts import BlockCounts
 from analyzer.flow.cfg import Cfg
@@ -91,7 +92,7 @@ def _build_model_input(
     tiled = add_tcgen05_tiles(
         cfg, costs, arch, {} if mbarrier_pipelines is None else mbarrier_pipelines.matrix_descriptors
     )
-    costs = tiled.costs
+    costs = add_wgmma_operand_fetches(cfg, tiled.costs, arch)
     threads = launch.block.count if launch.block else ASSUMED_BLOCK_THREADS
     occupancy = _compute_kernel_occupancy(cfg, launch, arch, threads)
     execution_counts = count_instruction_executions(cfg, counted.counts.per_warp)

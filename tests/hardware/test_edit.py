@@ -469,10 +469,12 @@ COUPLINGS = [
     ("a100", "memory.l2_kept_share=x0.5", {"memory.l2_kept_share": 0.5, "l2.kept_share": 0.5, "l2.lost_share": 0.5}),
     ("h100", "shared=x2", {
         "memory.shared_bytes_per_cycle_per_sm": 2,
+        "memory.warpgroup_operand_bytes_per_cycle": 2,
         "memory.shared_pass_cycles": 0.5,
     }),
     ("h100", "memory.shared_pass_cycles=x0.5", {
         "memory.shared_bytes_per_cycle_per_sm": 2,
+        "memory.warpgroup_operand_bytes_per_cycle": 2,
         "memory.shared_pass_cycles": 0.5,
     }),
     ("h100", f"{F16}=x2", HALF_PRECISION),

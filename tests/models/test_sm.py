@@ -299,7 +299,7 @@ def test_it_is_the_default_where_the_launch_is_known() -> None:
 PASSES = {
     "wait_scoreboards": (), "depbar_waits": None, "max_pending_groups": -1, "issue_slots": 1.0, "stall_cycles": 1.0, "pipe_cycles": (), "kind": 0, "tail_cycles": 1.0,
     "load_store_cycles": 0.0, "tag_cycles": 0.0, "l2_cycles": 0.0, "dram_cycles": 0.0, "atomic_cycles": 0.0, "latency_cycles": 0.0, "share": 1.0,
-    "write_scoreboard": -1, "read_scoreboard": -1, "async_mma_cycles": 0.0, "async_mma_pipe": 0, "ends_wgmma_group": False, "is_long": False,
+    "write_scoreboard": -1, "read_scoreboard": -1, "async_mma_cycles": 0.0, "async_mma_pipe": 0, "operand_share": 0.0, "ends_wgmma_group": False, "is_long": False,
     "is_ldgsts": False, "is_ldgdepbar": False, "wide_waits": (), "write_cycles": 0.0,
     "fetch_cycles": 0.0, "code_lines": (), "first_row": 0, "last_row": 0, "pipeline": -1, "arrivals": 1.0, "iteration_share": 1.0, "predicated_ramp": None, "barriers": CtaBarrier(WHOLE_CTA_KEY, 0, waits=True),
 }  # fmt: skip

@@ -6,7 +6,6 @@ tests/pipeline/costs.csv has of each launch what was counted when it was last ac
 
 import csv
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,7 @@ CASES = {case.name: case for case in read_cases()[:30]}
 
 
 @pytest.fixture
-def counts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Count what is simulated, executed and asked."""
     found = Counter[str]()
     simulate, spend = launch_tail.simulate_ctas, Budget.spend
@@ -55,7 +54,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
             f"analyzer.pipeline.{name}.find_model",
             lambda model: lambda model_input: predict_counted(model, model_input),
         )
-    yield found
+    return found
 
 
 def read_accepted() -> dict[str, dict[str, str]]:
@@ -85,5 +84,7 @@ def test_a_launch_costs_no_more_than_it_did(
     if request.config.getoption("--bless"):
         write_accepted(accepted | {case.name: now})
     more = [name for name in COLUMNS[1:] if counts[name] > SLACK * int(accepted.get(case.name, now)[name])]
-    assert not more, f"{', '.join(more)}: {now}; if it must be so: pytest tests/pipeline/test_costs.py --bless"
+    assert not more, (
+        f"{', '.join(more)}: {now}; if it must be so: pytest tests/pipeline/test_costs.py --bless"
+    )
     assert case.name in accepted or request.config.getoption("--bless"), "no accepted counts: --bless"

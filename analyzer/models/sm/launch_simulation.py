@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.demand.opcode_costs import PIPE_INDEX
+from analyzer.demand.wgmma_operands import is_warpgroup_mma
 from analyzer.execution.profile.mbarrier_pipelines import MbarrierPipeline
 from analyzer.ir.arrays import FloatArray
-from analyzer.ir.opcode import is_warpgroup_mma
 from analyzer.ir.scheduling import Pipe
 from analyzer.models.interface import ModelInput
 from analyzer.models.miss_rates import MissRates, compute_memory_latency_cycles
@@ -298,6 +298,8 @@ def _make_sm_parameters(
         max_ldgsts_in_flight=int(memory.ldgsts_per_warp.value) if memory.ldgsts_per_warp else 0,
         l2_store_factor=store_factor.value if store_factor is not None else 0.0,
         pipe_slowdowns=_find_pipe_slowdowns(model_input),
+        min_path_share=1.0 if contention is None else contention.min_path_share.value,
+        operand_queue_cycles=0.0 if contention is None else contention.operand_queue_cycles.value,
         max_queued_products=0 if contention is None else int(contention.max_queued_products.value),
         dispatch_cycles=memory.dispatch_cycles.value if memory.dispatch_cycles is not None else 0.0,
         issues_in_runs=issues_in_runs(model_input),
@@ -310,7 +312,13 @@ def _find_pipe_slowdowns(model_input: ModelInput) -> Mapping[int, float]:
     contention, kernel = model_input.arch.warpgroup_contention, model_input.kernel
     if contention is None or not kernel.form_table.make_opcode_mask(is_warpgroup_mma).any():
         return {}
-    factors = {Pipe.ALU: contention.alu_factor, Pipe.FMA: contention.fma_factor}
+    factors = {
+        Pipe.ALU: contention.alu_factor,
+        Pipe.FMA: contention.fma_factor,
+        Pipe.FMALITE: contention.fmalite_factor,
+        Pipe.FP16: contention.fp16_factor,
+        Pipe.XU: contention.xu_factor,
+    }
     return {PIPE_INDEX[pipe]: factor.value for pipe, factor in factors.items()}
 
 

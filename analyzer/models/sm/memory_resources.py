@@ -24,8 +24,9 @@ two and the XU the F2I beside them in two. Two LDS and one F2I take 2.2.
 Others, as to padded rows, go through the path twice: for their lines, in the order in which they are issued,
 and when their data are there, to write these through the banks of shared memory. What goes through the banks
 then (LDS, LDSM, STS, LDG) waits for such writes; others fill gaps. Warps hardly stall at LDGSTS: these have a
-deep queue of their own. What overwrites the address of an LDGSTS waits until the lines before it have been
-taken in.
+deep queue of their own, and neither their turns nor their lines wait for the operands of products (profiles
+of one CTA with its LDGSTS and with NOP in their place, on Hopper). What overwrites the address of an LDGSTS
+waits until the lines before it have been taken in.
 
 What a predicate never lets happen (`@!PT LDS`, which ptxas writes between products and LDGSTS) has its turn
 on the path too. LDGSTS by the L1, those of 8 bytes a lane, have a turn for each line.
@@ -34,13 +35,18 @@ on the path too. LDGSTS by the L1, those of 8 bytes a lane, have a turn for each
 from heapq import heappop, heappush
 
 from analyzer.models.sm.mbarriers import Mbarriers
+from analyzer.models.sm.operand_reads import OperandReads
 from analyzer.models.sm.resource_demand import StepKind
 from analyzer.models.sm.simulated_warp import EventHeap, SimulatedStep, SimulatedWarp, StepPhase
 from analyzer.models.sm.simulation_state import SmParameters
 from analyzer.models.wait_causes import WaitCause
 
-_LOAD_KIND, _STORE_KIND, _COPY_KIND, _FULL_FENCE_KIND = (
-    int(kind) for kind in (StepKind.LOAD, StepKind.STORE, StepKind.BULK_COPY_IN, StepKind.FULL_FENCE)
+_LOAD_KIND, _STORE_KIND, _COPY_KIND, _FULL_FENCE_KIND, _NO_ACCESS_KIND = (
+    int(kind)
+    for kind in (
+        *(StepKind.LOAD, StepKind.STORE, StepKind.BULK_COPY_IN),
+        *(StepKind.FULL_FENCE, StepKind.NO_ACCESS),
+    )
 )
 FENCE_KINDS = (int(StepKind.FENCE), int(StepKind.FULL_FENCE))
 _NEVER = float("-inf")
@@ -138,6 +144,7 @@ class LoadStorePath:
         "ldgsts_reads_free",
         "max_ldgsts",
         "mbarriers",
+        "operand_reads",
         "queue_cycles",
         "read_release_cycles",
         "store_queue_cycles",
@@ -145,8 +152,10 @@ class LoadStorePath:
         "waiting_warps",
     )
 
-    def __init__(self, parameters: SmParameters, heap: EventHeap, mbarriers: Mbarriers) -> None:
-        self.heap, self.mbarriers = heap, mbarriers
+    def __init__(
+        self, parameters: SmParameters, heap: EventHeap, mbarriers: Mbarriers, operand_reads: OperandReads
+    ) -> None:
+        self.heap, self.mbarriers, self.operand_reads = heap, mbarriers, operand_reads
         self.free = self.tags_free = self.banks_free = self.atomics_free = 0.0
         self.dispatch_cycles, self.dispatch_free = parameters.dispatch_cycles, 0.0
         self.ldgsts_reads_free = 0.0  # when the addresses of all LDGSTS are read
@@ -212,6 +221,8 @@ class LoadStorePath:
         if is_admitted and self.waiting_warps:
             heappush(self.heap, (max(at, self.free - self.queue_cycles), -1, None))
         done += step.latency_cycles
+        if step.load_store_cycles and not step.uses_ldgsts:
+            done += self.operand_reads.find_wait(begin)
         if step.l2_cycles:
             done = self._serve_beyond_l1(step, begin, done)
             self._note_drain(warp, step)
@@ -233,7 +244,8 @@ class LoadStorePath:
     def _take_path(self, step: SimulatedStep, at: float) -> float:
         """Give a request its turn on the path, and return when that begins.
 
-        What goes through the banks waits for what LDGSTS have brought until then; an LDGSTS does not.
+        What goes through the banks waits for what LDGSTS have brought until then; an LDGSTS does not, nor
+        for operands of products.
         """
         if step.is_cached_load:
             at = self.dispatch(step, at)
@@ -243,7 +255,10 @@ class LoadStorePath:
             return begin
         if self.copy_writes:
             begin = max(begin, self._write_copies(at))
-        self.free = self.banks_free = begin + step.load_store_cycles
+        if step.kind == _NO_ACCESS_KIND:
+            self.free = self.banks_free = begin + step.load_store_cycles
+        else:
+            self.free = self.banks_free = self.operand_reads.find_end(begin, step.load_store_cycles)
         return begin
 
     def _write_copies(self, at: float) -> float:
@@ -251,7 +266,7 @@ class LoadStorePath:
         writes = self.copy_writes
         while writes and writes[0][0] <= at:
             arrival, cycles = heappop(writes)
-            self.banks_free = max(self.banks_free, arrival) + cycles
+            self.banks_free = self.operand_reads.find_end(max(self.banks_free, arrival), cycles)
         return self.banks_free
 
     def serve_store(self, warp: SimulatedWarp, step: SimulatedStep, at: float, time: float) -> float | None:

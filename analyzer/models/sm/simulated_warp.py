@@ -78,6 +78,7 @@ class SimulatedStep(Struct, eq=False):
     read_scoreboard: int
     async_mma_cycles: float
     async_mma_pipe: int
+    operand_share: float
     ends_wgmma_group: bool
     is_ldgsts: bool
     is_ldgdepbar: bool
@@ -167,6 +168,7 @@ def make_steps(
         program.read_scoreboard,
         program.async_mma_cycles,
         program.async_mma_pipe,
+        program.operand_share,
         program.ends_wgmma_group,
         program.is_ldgsts,
         program.is_ldgdepbar,

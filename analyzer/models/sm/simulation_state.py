@@ -42,7 +42,11 @@ class SmParameters(Struct, frozen=True, kw_only=True):
     pipelines: tuple[PipelineParameters, ...] = ()  # of mbarriers
     max_ldgsts_in_flight: int = 0  # of one warp; 0 where nothing limits them
     l2_store_factor: float = 0.0  # see `L2Cache`; 0 where there is none
-    pipe_slowdowns: Mapping[int, float] = {}  # factors on cycles while a product of a warpgroup runs
+    # While a product of a warpgroup runs: factor on the cycles of pipes, and least share of the banks' cycles
+    # that the load/store path has.
+    pipe_slowdowns: Mapping[int, float] = {}
+    min_path_share: float = 1.0
+    operand_queue_cycles: float = 0.0  # of reads by products that are queued before a request of the path
     max_queued_products: int = 0  # of a sub-core, see `WarpgroupContention`; 0 where nothing limits them
     dispatch_cycles: float = 0.0  # of the port that LDG and the XU share; 0: no limit
     issues_in_runs: bool = False  # see `issue_order`

@@ -9,9 +9,9 @@ warp waits for its operands, it issues and takes its pipes, and its last instruc
 The invariant: requests to what warps share (load/store path, L2, DRAM, barriers, products) are made in the
 order of their times. Of the warps that a scheduler could issue from, the youngest goes first (Huerta et al.,
 MICRO 2025); where the load/store path is full, mostly the oldest's request does. In code with products of
-warpgroups the one goes first that has issued longest ago: an H100's two warpgroups end their softmax together,
-and wait 41 cycles for each other at the barrier behind P V (traces/h100, 128x64_w8 attention), where youngest
-first makes 190 of it.
+warpgroups the one goes first that has issued longest ago: an H100's two warpgroups end their softmax
+together, and wait 41 cycles for each other at the barrier behind P V (traces/h100, 128x64_w8 attention), where
+youngest first makes 190 of it.
 
 Example: two warps of one sub-core with steps of 4 issue slots, both ready at 0. The younger one issues from
 0 to 4; the other one finds the issue port free at 4, counts 4 cycles of `not selected`, and issues to 8.
@@ -39,6 +39,7 @@ from analyzer.models.sm.instruction_fetch import InstructionCache
 from analyzer.models.sm.iteration_plan import find_listed_share, plan_warp
 from analyzer.models.sm.mbarriers import Mbarriers
 from analyzer.models.sm.memory_resources import FENCE_KINDS, LoadStorePath
+from analyzer.models.sm.operand_reads import OperandReads
 from analyzer.models.sm.resource_demand import StepKind
 from analyzer.models.sm.simulated_warp import (
     EventHeap,
@@ -141,9 +142,10 @@ class _SmSimulator:
         self.heap: EventHeap = []
         # Beside products of warpgroups, and in runs, warps issue in turns; see the module and `issue_order`.
         self.takes_turns, self.turn = bool(parameters.pipe_slowdowns) or parameters.issues_in_runs, 0
-        self.subcores = Subcores(parameters.n_subcores, parameters.read_release_cycles)
+        operand_reads = OperandReads(parameters.min_path_share, parameters.operand_queue_cycles)
+        self.subcores = Subcores(parameters.n_subcores, parameters.read_release_cycles, operand_reads)
         self.mbarriers = Mbarriers(parameters, self.heap, warp_programs)
-        self.path = LoadStorePath(parameters, self.heap, self.mbarriers)
+        self.path = LoadStorePath(parameters, self.heap, self.mbarriers, operand_reads)
         self.barriers = CtaBarriers(self.heap, self.path)
         self.code = None if parameters.fetch is None else InstructionCache(parameters.fetch)
         self.handlers = self.list_handlers()
