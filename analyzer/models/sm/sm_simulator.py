@@ -10,8 +10,8 @@ The invariant: requests to what warps share (load/store path, L2, DRAM, barriers
 order of their times. Of the warps that a scheduler could issue from, the youngest goes first (Huerta et al.,
 MICRO 2025); where the load/store path is full, mostly the oldest's request does. In code with products of
 warpgroups the one goes first that has issued longest ago: an H100's two warpgroups end their softmax
-together, and wait 41 cycles for each other at the barrier behind P V (traces/h100, 128x64_w8 attention), where
-youngest first makes 190 of it.
+together, and wait 41 cycles for each other at the barrier behind P V (traces/h100, 128x64_w8 attention),
+where youngest first makes 190 of it.
 
 Example: two warps of one sub-core with steps of 4 issue slots, both ready at 0. The younger one issues from
 0 to 4; the other one finds the issue port free at 4, counts 4 cycles of `not selected`, and issues to 8.
