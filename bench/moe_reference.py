@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 
 import numpy as np
+from analyzed_time import time_by_analysis
 from moe_facts import read_cubins
 from scipy.stats import spearmanr
 
 from analyzer.hardware.gpu_selection import find_gpus
 from analyzer.text.errors import WarplensError
-from analyzer.tuning.analyzed_time import time_by_analysis
 from analyzer.tuning.fused_moe_space import MoeShape
 from analyzer.tuning.moe_ranking import rank_configs
 

@@ -6,7 +6,7 @@ with no GPU. Routing is balanced; the grid is cut to the tiles that have work.
 
     python bench/moe_times.py A40 [--count 20]     # compile what is missing; needs Triton
 
-How shapes map to arguments: analyzer/tuning/analyzed_time.py.
+How shapes map to arguments: bench/analyzed_time.py.
 """
 
 import argparse
@@ -22,11 +22,11 @@ from zlib import crc32
 import msgspec
 import numpy as np
 import pyarrow.parquet as parquet
+from analyzed_time import list_balanced_slots
 from kernels.compiling import BUILT
 from kernels.recipes import ROOT
 from numpy.typing import NDArray
 
-from analyzer.tuning.analyzed_time import list_balanced_slots
 from analyzer.tuning.fact_extraction import Code
 from analyzer.tuning.fused_moe_space import CONFIG_COLUMNS, MoeShape
 

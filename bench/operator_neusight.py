@@ -19,6 +19,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+from fit_linear import fit_lines
+from fit_neusight import NeuSightProfile, NeuSightSettings, learn_neusight
 from joblib import Memory
 from msgspec import structs
 from operator_data.neusight_products import draw_learning_rows, load_products
@@ -31,8 +33,6 @@ from analyzer.hardware.gpu_database import load_gpu
 from analyzer.learning.corrections import fit_known, stack_rows
 from analyzer.learning.fit_reference import fit_parameters
 from analyzer.learning.learn import group_by_weights, learn_set
-from analyzer.learning.linear import fit_lines
-from analyzer.learning.neusight import NeuSightProfile, NeuSightSettings, learn_neusight
 from analyzer.models.learned.correction import Situation
 from analyzer.models.neusight.tiled_work import TiledBatch, find_neusight_family
 from analyzer.models.neusight.utilization import NeuSightForm

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from fit_linear import fit_lines
 from markdown import render_table
 from msgspec import Struct
 from operator_data import neusight_rows, pipeweave_rows, vidur_rows
@@ -24,7 +25,6 @@ from analyzer.hardware.gpu_database import load_gpu
 from analyzer.learning.corrections import fit_known, fit_transfer, stack_rows
 from analyzer.learning.fit_reference import fit_parameters
 from analyzer.learning.learn import group_by_weights
-from analyzer.learning.linear import fit_lines
 from analyzer.learning.options import LearningOptions
 from analyzer.learning.splits import assign_folds
 from analyzer.models.learned.weights import find_learned_weights

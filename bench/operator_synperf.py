@@ -16,6 +16,16 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from fit_linear import fit_lines
+from fit_synperf import (
+    SynperfOptions,
+    collect_rows,
+    learn_category,
+    learn_network,
+    read_figures,
+    write_category,
+)
+from fit_tile_trees import ProfiledTiles, learn_tile_tree
 from markdown import render_table
 from numpy.typing import NDArray
 from operator_data import (
@@ -31,17 +41,7 @@ from operator_teaching import AICONFIGURATOR, NEUSIGHT, TEACHINGS
 from operator_teaching import PIPEWEAVE as PIPEWEAVE_ROWS
 
 from analyzer.hardware.gpu_database import load_gpu
-from analyzer.learning.linear import fit_lines
 from analyzer.learning.splits import assign_folds
-from analyzer.learning.synperf import (
-    SynperfOptions,
-    collect_rows,
-    learn_category,
-    learn_network,
-    read_figures,
-    write_category,
-)
-from analyzer.learning.tile_trees import ProfiledTiles, learn_tile_tree
 from analyzer.models.operators.linear import (
     LinearWeights,
     name_operator,

@@ -18,19 +18,19 @@ from typing import Any
 import msgspec
 import numpy as np
 from choice_quality import judge_choices
+from discrete_events import measure_step_share, simulate_gaussian_grids
 from markdown import render_table
 from numpy.typing import NDArray
+from synthetic_machine import SyntheticMachine, draw_machine
 from tuning_data import h100_sweep
 
 from analyzer.files import write_file
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.tuning.artifact import pack_artifact, save_artifact
 from analyzer.tuning.chooser import Chooser
-from analyzer.tuning.discrete_events import measure_step_share, simulate_gaussian_grids
 from analyzer.tuning.kernel_space import Integers, TunableKernel, find_kernel
 from analyzer.tuning.plan import PlanOptions, make_plan
 from analyzer.tuning.samples import Samples, format_samples
-from analyzer.tuning.synthetic_machine import SyntheticMachine, draw_machine
 from analyzer.tuning.wave_model import FitOptions, FitVariant, fit, measure_fit_error
 
 ROOT = Path(__file__).resolve().parents[1]

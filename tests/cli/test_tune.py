@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from synthetic_machine import draw_machine
 
 from analyzer.cli.app import run
 from analyzer.tuning.samples import Samples, format_samples, read_samples
-from analyzer.tuning.synthetic_machine import draw_machine
 
 PLAN = ["tune", "plan", "--kernel", "gemm", "--gpu", "h100", "--waves", "3", "--set", "BLOCK_SIZE_K=64"]
 

@@ -4,9 +4,9 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from fit_neusight import NeuSightProfile, NeuSightSettings, learn_neusight
 
 from analyzer.hardware.gpu_database import load_gpu
-from analyzer.learning.neusight import NeuSightProfile, NeuSightSettings, learn_neusight
 from analyzer.models.neusight.tiled_work import NeuSightFamily, compute_roofline_us, cut_tiles
 from analyzer.models.neusight.utilization import NeuSightForm
 from analyzer.models.neusight.weights import load_neusight, save_neusight

@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from fit_synperf import SynperfOptions, SynperfRows, learn_category, learn_network
 
 from analyzer.hardware.gpu_database import load_gpu
-from analyzer.learning.synperf import SynperfOptions, SynperfRows, learn_category, learn_network
 from analyzer.models.operators.synperf import load_synperf, measure_gap_with_ceiling, save_synperf
 from analyzer.operators.batches import RowwiseBatch
 from analyzer.operators.hardware_figures import read_operator_hardware

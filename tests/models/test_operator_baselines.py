@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fit_linear import fit_lines
 
 from analyzer.hardware.gpu_database import load_gpu
-from analyzer.learning.linear import fit_lines
 from analyzer.models.operators import roofline
 from analyzer.models.operators.linear import load_lines, predict_with_lines, save_lines
 from analyzer.models.operators.nearest import copy_measured, find_nearest_gpu

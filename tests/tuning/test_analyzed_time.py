@@ -1,8 +1,8 @@
 """Slots of balanced routing, as the reference analysis is given them."""
 
 import numpy as np
+from analyzed_time import list_balanced_slots
 
-from analyzer.tuning.analyzed_time import list_balanced_slots
 from analyzer.tuning.fused_moe_space import MoeShape
 from analyzer.tuning.moe_time_model import count_row_blocks
 

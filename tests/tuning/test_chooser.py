@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from synthetic_machine import draw_machine
 from tuning_cases import N_SMS, make_samples, rise_by_waves
 
 from analyzer.hardware.gpu_database import load_gpu
@@ -13,7 +14,6 @@ from analyzer.text.errors import UsageError
 from analyzer.tuning.chooser import Chooser
 from analyzer.tuning.kernel_space import find_kernel
 from analyzer.tuning.plan import PlanOptions, make_plan
-from analyzer.tuning.synthetic_machine import draw_machine
 from analyzer.tuning.wave_model import WaveTables, fit
 
 RANGES = {

@@ -3,13 +3,13 @@
 import msgspec
 import numpy as np
 import pytest
+from discrete_events import measure_step_share, simulate_gaussian_grids, simulate_grids
+from synthetic_machine import draw_machine
 
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.tuning.chooser import Chooser
-from analyzer.tuning.discrete_events import measure_step_share, simulate_gaussian_grids, simulate_grids
 from analyzer.tuning.kernel_space import find_kernel
 from analyzer.tuning.plan import PlanOptions, make_plan
-from analyzer.tuning.synthetic_machine import draw_machine
 from analyzer.tuning.wave_model import FitOptions, FitVariant, fit
 
 KERNEL = find_kernel("flash_attention")

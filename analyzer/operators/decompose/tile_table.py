@@ -3,7 +3,7 @@
 cuBLAS is closed, so the mapping from shape to tile is learned: kernel names such as
 `ampere_sgemm_128x64_tn` name the tile (output columns x rows, since cuBLAS is column-major), and the
 launched grid agrees with it. There is one tree per architecture and operator (a batched product has another
-layout than a linear layer), in `hwdb/tiles/cublas-fp32.json`; `analyzer.learning.tile_trees` learns them.
+layout than a linear layer), in `hwdb/tiles/cublas-fp32.json`; `bench/fit_tile_trees.py` learns them.
 An architecture without a profile takes the last one that is listed, the latest architecture's.
 
     feature 0 (log2 m) <= 6.5 ? 32 x 128 : 128 x 128      is  feature [0, -1, -1], left [1, -1, -1], ...
