@@ -111,7 +111,7 @@ class LaunchSimulation(Struct, frozen=True, eq=False):
 
         Then all SMs ask for their part of L2 and DRAM until the end, as they do in full waves.
         """
-        if n_ctas in self.simulated.ended_ctas:
+        if n_ctas % self.parameters.ctas_per_sm == 0 and n_ctas in self.simulated.ended_ctas:
             return self.simulated.cta_end_cycles[self.simulated.ended_ctas.index(n_ctas)]
         factor = self.schedule_factor / self.mean_load_share
         programs = tuple(scale_shared_cycles(one, factor) for one in self.warp_programs)
