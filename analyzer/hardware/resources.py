@@ -84,7 +84,7 @@ class FigureRow(Struct, frozen=True, kw_only=True):
 
     @property
     def relation(self) -> str:
-        """What else the figure scales with, as text; empty for nothing."""
+        """Say what else the figure scales with; empty for nothing."""
         signs = {1: "times", -1: "over"}
         parts = [f"{signs[one.exponent]} {' or '.join(one.keys)}" for one in self.per]
         parts += [f"follows {', '.join(self.follows)}"] if self.follows else []
@@ -101,7 +101,7 @@ class Resource(Struct, frozen=True, kw_only=True):
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """What an edit can name of it: `rate`, its bases, `latency`, `size`."""
+        """List what an edit can name of it: `rate`, its bases, `latency`, `size`."""
         has = {row.scaling for row in self.rows}
         found = ["rate"] if has & {Scaling.RATE, Scaling.TIME} else []
         return (*found, *self.bases, *(one.value for one in (Scaling.LATENCY, Scaling.SIZE) if one in has))

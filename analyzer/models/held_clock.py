@@ -13,7 +13,7 @@ from analyzer.hardware.schema import HardwareParameter
 from analyzer.ir.scheduling import Basis
 from analyzer.models.interface import ModelInput
 from analyzer.models.model_result import ModelResult
-from analyzer.models.power import find_clock_share
+from analyzer.models.power import find_clock_share, has_power_figures
 
 _SOURCE = "the launch on the GPU as it is"
 
@@ -34,6 +34,6 @@ def hold_clock(model_input: ModelInput, base: ModelResult) -> ModelInput:
 def _find_unlimited_clock_mhz(model_input: ModelInput) -> float:
     """Return the clock of such work by the GPU's figures: what power may lower, else the sustained clock."""
     gpu, tensor = model_input.gpu, model_input.dominant_tensor_rate
-    if gpu.file.power is None or model_input.arch.energy is None:
+    if not has_power_figures(model_input):
         return gpu.find_clock_mhz(tensor=tensor).value
     return gpu.find_clock_mhz(tensor=None).value * find_clock_share(gpu, tensor)

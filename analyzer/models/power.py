@@ -81,6 +81,11 @@ class PowerState(Struct, frozen=True):
     limit_w: float
 
 
+def has_power_figures(model_input: ModelInput) -> bool:
+    """Return whether the GPU's power limit and the energy of work are known, so that they decide a clock."""
+    return model_input.gpu.file.power is not None and model_input.arch.energy is not None
+
+
 def measure_launch_work(model_input: ModelInput, energy: WorkEnergy) -> LaunchWork:
     """Return the energy of a launch's work: executed instructions, products and bytes by their energies."""
     n_warps = model_input.grid_ctas * model_input.occupancy.warps_per_cta

@@ -39,6 +39,7 @@ class EditedLaunch:
         self.counted, self.base, self.calibration = counted, base, calibration
         self.follows_power, self.tell, self.n_runs = follows_power, tell, 0
         self._predict_input = find_model(base.prediction.model)
+        self._base_values = _read_values(self.model_input.gpu)
 
     @property
     def model_input(self) -> ModelInput:
@@ -50,7 +51,7 @@ class EditedLaunch:
 
         Where no figure has another value, it is that on the GPU as it is.
         """
-        if gpu.key == self.model_input.gpu.key and _read_values(gpu) == _read_values(self.model_input.gpu):
+        if gpu.key == self.model_input.gpu.key and _read_values(gpu) == self._base_values:
             return self.base
         bound = self.bind(gpu)
         return bound if isinstance(bound, Refusal) else self.predict_bound(bound)

@@ -7,6 +7,7 @@ proportions of the simulated warps' own cycles.
 """
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.demand.opcode_costs import PIPES
@@ -33,11 +34,12 @@ from analyzer.models.model_result import (
     find_clock_mhz,
     make_prediction,
 )
-from analyzer.models.power import find_launch_clock, make_clock_figure
+from analyzer.models.power import find_launch_clock, has_power_figures, make_clock_figure
 from analyzer.models.residuals import LaunchTraits, load_residuals, measure_guessed_share
 from analyzer.models.sm.launch_simulation import LaunchSimulation, WarpCycles, simulate_launch
 from analyzer.models.sm.resource_demand import OUTGOING_KINDS, StepKind
 from analyzer.models.sm.simulation_state import NO_INSTRUCTIONS_COLUMN, NOT_SELECTED_COLUMN
+from analyzer.models.sm.sm_simulator import MOST_STEPS
 from analyzer.models.sm.warp_program import WarpProgram
 from analyzer.models.stalls import StallAccumulator
 from analyzer.models.timeline import WarpTimeline
@@ -57,11 +59,11 @@ def predict(model_input: ModelInput) -> ModelResult:
     Where power decides the clock, part of the launch is simulated at that of a launch whose binding unit
     never waits. Its pace says which clock the launch has, and the whole launch whether it does have that.
     """
-    if model_input.clock_mhz is not None or model_input.settled_clock is not None:
+    is_given = model_input.clock_mhz is not None or model_input.settled_clock is not None
+    if is_given or not has_power_figures(model_input):
         return _predict_at_clock(model_input)
-    at_clock = model_input
-    if model_input.gpu.file.power is not None and model_input.arch.energy is not None:
-        at_clock = _settle_clock(model_input, model_input, _estimate_cycles(model_input))
+    part = _simulate_at_clock(model_input, _CLOCK_STEPS)
+    at_clock = _settle_clock(model_input, model_input, part.cycles + part.overhead_cycles)
     result = _predict_at_clock(at_clock)
     settled = _settle_clock(model_input, at_clock, result.prediction.cycles)
     return result if settled is at_clock else _predict_at_clock(settled)
@@ -76,34 +78,42 @@ def _settle_clock(model_input: ModelInput, at_clock: ModelInput, cycles: float) 
     return replace(model_input, settled_clock=make_clock_figure(state.clock_mhz))
 
 
-def _estimate_cycles(model_input: ModelInput) -> float:
-    """Estimate the cycles of a launch by the pace of a part of it."""
+class _SimulatedLaunch(Struct, frozen=True, eq=False):
+    """A simulation with what else bounds the cycles of a launch."""
+
+    simulation: LaunchSimulation
+    bounds: dict[str, float]  # cycles that each resource of the busiest SM is busy
+    dispatch_cycles: float  # of all CTAs
+    cycles: float
+    overhead_cycles: float  # of the launch, in which no SM works
+
+
+def _simulate_at_clock(model_input: ModelInput, most_steps: float = MOST_STEPS) -> _SimulatedLaunch:
+    """Simulate a launch at the clock that is known of it so far, see `simulate_ctas`."""
     clock, miss_rates = find_clock_mhz(model_input), estimate_miss_rates(model_input)
-    simulation = simulate_launch(model_input, miss_rates, clock, most_steps=_CLOCK_STEPS)
-    dispatch = compute_cta_dispatch_cycles(model_input, clock)
-    cycles = max(simulation.cycles, dispatch, *_compute_resource_bounds(simulation).values())
-    return cycles + compute_idle_launch_cycles(model_input, clock, cycles)
+    simulation = simulate_launch(model_input, miss_rates, clock, most_steps)
+    bounds, dispatch = _compute_resource_bounds(simulation), compute_cta_dispatch_cycles(model_input, clock)
+    cycles = max(simulation.cycles, dispatch, *bounds.values())
+    overhead = compute_idle_launch_cycles(model_input, clock, cycles)
+    return _SimulatedLaunch(simulation, bounds, dispatch, cycles, overhead)
 
 
 def _predict_at_clock(model_input: ModelInput) -> ModelResult:
     """Predict a launch at the clock that is known of it so far."""
     clock, miss_rates = find_clock_mhz(model_input), estimate_miss_rates(model_input)
-    simulation = simulate_launch(model_input, miss_rates, clock)
+    found = _simulate_at_clock(model_input)
+    simulation, bounds, dispatch, cycles = found.simulation, found.bounds, found.dispatch_cycles, found.cycles
     accumulator = StallAccumulator(len(model_input.kernel))
-    bounds = _compute_resource_bounds(simulation)
-    dispatch = compute_cta_dispatch_cycles(model_input, clock)
-    cycles = max(simulation.cycles, dispatch, *bounds.values())
     is_dispatch = dispatch >= _MIN_BINDING_SHARE * cycles and dispatch > max(bounds.values(), default=0.0)
     warp_cycles = simulation.sum_warp_cycles(accumulator.n_rows)
     empty = cycles * _compute_empty_slot_share(simulation, warp_cycles) if is_dispatch else 0.0
     _add_warp_cycles(accumulator, simulation, warp_cycles, cycles - empty)
     accumulator.add_unattributed_cycles(Stall.LAUNCH, empty)
-    overhead = compute_idle_launch_cycles(model_input, clock, cycles)
-    accumulator.add_unattributed_cycles(Stall.LAUNCH, overhead)
+    accumulator.add_unattributed_cycles(Stall.LAUNCH, found.overhead_cycles)
     stalls = accumulator.build_profile()
     name = max(bounds, key=lambda which: bounds[which], default=LATENCY_BOUND)
     bound = name if bounds.get(name, 0.0) >= _MIN_BINDING_SHARE * cycles else LATENCY_BOUND
-    bound = LAUNCH_BOUND if overhead > cycles or is_dispatch else bound
+    bound = LAUNCH_BOUND if found.overhead_cycles > cycles or is_dispatch else bound
     low, high = load_residuals().find_factors(
         LaunchTraits(
             time_us=stalls.total_cycles / clock,

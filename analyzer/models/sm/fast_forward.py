@@ -79,9 +79,18 @@ class FastForward:
     """Marks of the leading warp of an SM, and the skips that they allow."""
 
     __slots__ = (
-        *("_ends", "_leader", "_marks", "_next_pace_mark", "_pace_marks", "_pace_steps", "_pace_stretches"),
+        "_ends",
+        "_leader",
+        "_marks",
+        "_next_pace_mark",
+        "_pace_marks",
+        "_pace_steps",
+        "_pace_stretches",
         "_paces",
-        *("meeting_sequences", "plans", "skipped_cycles", "skips"),
+        "meeting_sequences",
+        "plans",
+        "skipped_cycles",
+        "skips",
     )
 
     def __init__(

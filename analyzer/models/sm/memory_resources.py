@@ -9,8 +9,8 @@ The load/store path comes first. Where more work is queued there than it can hol
 is room. The oldest of them goes first, but a younger one waits no longer than the queue's work for each older
 one: else the youngest of eight warps that only load would end their loops alone, with the path half idle.
 Behind it the L2, the DRAM and the unit for atomics take a request in parallel; the longest queue, less a
-burst that they take at once, is what a load waits for. A store waits for nothing, but
-stores that are too far ahead of the L2 hold up the path.
+burst that they take at once, is what a load waits for. A store waits for nothing, but stores that are too far
+ahead of the L2 hold up the path.
 
 LDGSTS that fill whole rows of 128 bytes of shared memory, as swizzled tiles do, take one turn on the path.
 Their lines go through the tags beside it; what they bring is written beside reads. Example: 512 bytes in rows
@@ -219,7 +219,7 @@ class LoadStorePath:
         if step.tag_cycles:
             done = self._serve_tags(step, begin)
         if is_admitted and self.waiting_warps:
-            heappush(self.heap, (max(at, self.free - self.queue_cycles), -1, None))
+            self._admit_when_free(at)
         done += step.latency_cycles
         if step.load_store_cycles and not step.uses_ldgsts:
             done += self.operand_reads.find_wait(begin)
@@ -296,7 +296,11 @@ class LoadStorePath:
         warp.blocked_since = at
         heappush(self.waiting_warps, (at - self.queue_cycles * warp.number, -warp.number, warp))
         if len(self.waiting_warps) == 1:
-            heappush(self.heap, (max(at, self.free - self.queue_cycles), -1, None))
+            self._admit_when_free(at)
+
+    def _admit_when_free(self, at: float) -> None:
+        """Let the first of the waiting warps in when there is room, `at` at the earliest."""
+        heappush(self.heap, (max(at, self.free - self.queue_cycles), -1, None))
 
     def _serve_tags(self, step: SimulatedStep, begin: float) -> float:
         """Return when both path and tags are done; tags that fall too far behind hold up the path."""

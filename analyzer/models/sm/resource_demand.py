@@ -139,13 +139,9 @@ def measure_resource_demand(
     acts = _classify_rows(model_input)
     lines = _count_lines(model_input)
     tags = _compute_tag_cycles(model_input, load_store)
-    is_store = acts == StepKind.STORE
-    held = np.where(
-        is_store,
-        _compute_line_cycles(
-            model_input, lines, arch.memory.lines_per_store_pass.value, arch.memory.store_line_cycles.value
-        ),
-        0.0,
+    stored_lines = np.where(acts == StepKind.STORE, lines, 0.0)
+    held = _compute_line_cycles(
+        model_input, stored_lines, arch.memory.lines_per_store_pass.value, arch.memory.store_line_cycles.value
     )
     ldgsts = _measure_ldgsts(model_input, lines)
     load_store += _compute_extra_load_store_cycles(model_input, load_store, held, ldgsts)
@@ -167,9 +163,12 @@ def measure_resource_demand(
     l2_cycles = moved * l2_share / np.where(is_copied, l2_copied, l2)
     l2_cycles += np.where(is_copied, moved * dram_share * factors.missed / l2, 0.0)
     by_lines = _compute_line_cycles(
-        model_input, lines, arch.memory.lines_per_pass.value, _compute_l2_store_line_cycles(model_input)
+        model_input,
+        stored_lines,
+        arch.memory.lines_per_pass.value,
+        _compute_l2_store_line_cycles(model_input),
     )
-    l2_cycles = np.maximum(l2_cycles, np.where(is_store, by_lines, 0.0))
+    l2_cycles = np.maximum(l2_cycles, by_lines)
     lookups = np.where(is_copied, factors.lookups + factors.missed_requests * dram_share, 1.0)
     passed_lines = lines * l2_share * mean_load_share * lookups
     requests = compute_request_cycles(model_input, passed_lines, clock_mhz, sms)

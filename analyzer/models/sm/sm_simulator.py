@@ -113,9 +113,8 @@ def simulate_ctas(
     skips: iterations and CTAs that repeat others; False simulates each of them.
     """
     listed = min(map(find_listed_share, warp_programs))
-    if not skips:
-        return _SmSimulator(warp_programs, parameters, n_ctas, last_wave, listed, skips=False).run(math.inf)
-    return _SmSimulator(warp_programs, parameters, n_ctas, last_wave, listed).run(most_steps)
+    simulator = _SmSimulator(warp_programs, parameters, n_ctas, last_wave, listed, skips=skips)
+    return simulator.run(most_steps if skips else math.inf)
 
 
 class _SmSimulator:
@@ -129,7 +128,7 @@ class _SmSimulator:
         last_wave: LastWave | None,
         listed_share: float,
         *,
-        skips: bool = True,
+        skips: bool,
     ) -> None:
         self.warp_programs, self.parameters, self.listed_share = warp_programs, parameters, listed_share
         self.last_time = 0.0
@@ -416,7 +415,7 @@ class _SmSimulator:
         gathered = last_wave.gather(self.result)
         if gathered is last_wave:
             return
-        self.ctas.n_ctas += gathered.n_ctas - last_wave.n_ctas
+        self.ctas.n_ctas = gathered.n_full + gathered.n_ctas
         self.last_steps = self.make_all_steps(gathered.warp_programs)
         for cta in self.resident_ctas:
             for warp in cta.warps:
