@@ -1,22 +1,35 @@
 """Time abstract execution: a whole `warplens analyze` against the same run without a launch.
 
-    python bench/execution.py [--rounds 5]
+    python bench/execution.py [--rounds 5] [--mixed]
 
 Each row is a process of its own, from start to finished JSON; the best of several rounds counts. Prints
 seconds, and the ratio to a smaller run of the same kernel in the same session (for the matrix multiply, to
 the run that only parses and analyzes the dump).
+
+With `--mixed`: processor time in one process, its start and imports left out, of the 27 launches of
+traces/measured and the first thirteen of Triton's kernels in bench/laws.csv. Prints the median and the
+launches that take longer than .3 s.
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import time
+from csv import DictReader
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
+from laws import LawCase, read_cases, read_sizes
 from rich.console import Console
 from rich.table import Table
+
+import analyzer
+from analyzer.execution.binding.argument_parser import parse_argument
+from analyzer.ir.launch import Launch
+from analyzer.pipeline import Options
 
 ROOT = Path(__file__).resolve().parents[1]
 TRACES = ROOT / "traces"
@@ -41,6 +54,7 @@ _MATMULS = {
     "sm_80/matmul_four_stages": 16384,
 }
 _BLOCK_THREADS = 256
+_N_MIXED, _LONG_SECONDS = 40, 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +129,57 @@ def measure_best_seconds(command: list[str], rounds: int) -> float:
     return best
 
 
+def list_mixed_launches() -> list[LawCase]:
+    """Return forty launches: those of traces/measured, then of Triton's kernels."""
+    with (TRACES / "measured" / "cases.csv").open(encoding="utf-8") as file:
+        measured = [_read_measured(row) for row in DictReader(file)]
+    triton = [case for case in read_cases() if "triton" in case.dump.parts]
+    return [*measured, *triton][:_N_MIXED]
+
+
+def _read_measured(row: dict[str, str]) -> LawCase:
+    arguments = enumerate(json.loads(row["arguments"]))
+    dynamic = row["dynamic_shared_bytes"]
+    launch = Launch(
+        grid=read_sizes(row["grid"]),
+        block=read_sizes(row["block"]),
+        dynamic_shared_bytes=int(dynamic) if dynamic else None,
+        arguments=tuple(parse_argument(f"{place}={value}") for place, value in arguments),
+    )
+    dump = TRACES / "measured" / row["dump"]
+    return LawCase(name=row["case"], dump=dump, kernel=row["kernel"], gpu=row["gpu"], launch=launch)
+
+
+def measure_mixed_launches() -> dict[str, float]:
+    """Return the processor time of each analysis, with all modules and hardware files loaded, in seconds."""
+    launches = list_mixed_launches()
+    _measure_analysis(launches[0])
+    return {case.name: _measure_analysis(case) for case in launches}
+
+
+def _measure_analysis(case: LawCase) -> float:
+    started = time.process_time()
+    analyzer.analyze(str(case.dump), case.gpu, options=Options(launch=case.launch, kernels=(case.kernel,)))
+    return time.process_time() - started
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--mixed", action="store_true")
+    given = parser.parse_args()
+    if given.mixed:
+        seconds = measure_mixed_launches()
+        print(
+            f"{len(seconds)} launches, median {median(seconds.values()):.2f} s; longer than {_LONG_SECONDS} s:"
+        )
+        for name, taken in sorted(seconds.items(), key=lambda one: -one[1]):
+            if taken > _LONG_SECONDS:
+                print(f"  {taken:.2f} {name}")
+        return
+    rounds = given.rounds
     table = Table("run", "seconds", "ratio", title="abstract execution, whole process")
     for code in ("pass", "import numpy"):  # how fast the machine is now
         bare = measure_best_seconds([sys.executable, "-c", code], 5 * rounds)

@@ -110,15 +110,15 @@ def _read_case(row: Mapping[str, str]) -> LawCase:
         kernel=row["kernel"],
         gpu=row["gpu"],
         launch=Launch(
-            grid=_read_sizes(row["grid"]),
-            block=_read_sizes(row["block"]),
+            grid=read_sizes(row["grid"]),
+            block=read_sizes(row["block"]),
             dynamic_shared_bytes=int(dynamic) if dynamic else None,
             arguments=tuple(parse_argument(f"{place}={text}") for place, text in enumerate(arguments)),
         ),
     )
 
 
-def _read_sizes(text: str) -> Dim3 | None:
+def read_sizes(text: str) -> Dim3 | None:
     return Dim3(*map(int, text.split(";"))) if text else None
 
 

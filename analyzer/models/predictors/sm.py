@@ -49,7 +49,7 @@ from analyzer.models.wait_causes import N_WAIT_CAUSES, REGISTER_PORTS_INDEX, STA
 NAME = "sm"
 _MIN_BINDING_SHARE = 0.8
 _CLOCK_TOLERANCE = 0.03
-_CLOCK_STEPS = 20_000  # of a simulation that only says which clock a launch has
+_CLOCK_STEPS = 6_000  # of a simulation that only says which clock a launch has
 _SHARED_BOUNDS = frozenset({L2_BOUND, DRAM_BOUND, ATOMICS_BOUND})
 
 

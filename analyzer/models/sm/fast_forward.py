@@ -23,6 +23,7 @@ import math
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.models.sm.iteration_plan import WarpPlan
 from analyzer.models.sm.memory_resources import LoadStorePath
@@ -70,7 +71,6 @@ class _Move(Struct, frozen=True):
     entries: int
     iterations: int  # of its innermost loop
     n_done: int  # iterations that it did: of loops around others if it comes to other entries
-    n_steps: int  # that these are
     n_left: int
     meets: bool  # others of its CTA, in each iteration
 
@@ -196,28 +196,35 @@ class FastForward:
         marks.append(_make_mark(time, warps, path))
         if len(marks) < _PACE_MARKS:
             return _NO_SKIP
-        return self._skip_between(warps, marks.pop(1), marks[-1])
+        return self._skip_between(warps, marks.pop(1), marks[-1], math.inf)
 
     def _skip_between(
-        self, warps: Sequence[SimulatedWarp], first: Mark, last: Mark, most: float = math.inf
+        self, warps: Sequence[SimulatedWarp], first: Mark, last: Mark, most: float | None = None
     ) -> Skip:
-        """Move all warps by as many stretches from mark to mark as they have left, and at most so many."""
+        """Move all warps by as many stretches from mark to mark as they have left.
+
+        most: stretches at the most, where their pace alone repeats; of the last one a part of all iterations
+        will do then.
+        """
         moves = self._even_out(self._find_moves(warps, first, last))
+        n_parts = 1 if most is None else _count_parts(moves)
+        if n_parts > 1:
+            moves = [self._set_iterations(one, one.n_done // n_parts) if one.n_done else one for one in moves]
         for move, before, now in zip(moves, first.waits, last.waits, strict=False):
             if not move.n_done and now > 0.0 and first.time + before == last.time + now:
                 return _NO_SKIP  # who waits for long goes on meanwhile
         n_stretches = min((move.n_left for move in moves if move.n_done), default=0)
         if n_stretches < 1:
             return _NO_SKIP
-        if most < n_stretches:
-            n_stretches, self._pace_stretches = int(most), 2 * self._pace_stretches
+        if most is not None and most * n_parts < n_stretches:
+            n_stretches, self._pace_stretches = int(most) * n_parts, 2 * self._pace_stretches
         for move in moves:
             move.warp.sequence += n_stretches * move.entries
             move.warp.iteration += n_stretches * move.iterations
         self._marks.clear()
         self._pace_marks.clear()
-        n_moved = n_stretches * sum(move.n_steps for move in moves)
-        factor = n_moved / self._count_steps(warps, first, last)
+        moved = replace(last, places=_list_places(warps))
+        factor = self._count_steps(warps, last, moved) / self._count_steps(warps, first, last)
         return Skip(factor * (last.time - first.time), factor * (last.dram_cycles - first.dram_cycles))
 
     def _find_moves(self, warps: Sequence[SimulatedWarp], first: Mark, last: Mark) -> list[_Move]:
@@ -230,17 +237,15 @@ class FastForward:
                 n_done = int(plan.n_outer_starts[now[0]] - plan.n_outer_starts[now[0] - entries])
                 n_done = n_done or max(1, entries)
                 n_left = plan.count_repetitions(now[0], entries) - _LEFT_ITERATIONS if entries else 0
-                n_steps = int(plan.n_steps[now[0]] - plan.n_steps[now[0] - entries])
-                moves.append(_Move(warp, entries, 0, n_done, n_steps, n_left, meets=True))
+                moves.append(_Move(warp, entries, 0, n_done, n_left, meets=True))
             elif now[0] < len(plan.sequences):
                 sequence = plan.sequences[now[0]]
                 meets = sequence.start in self.meeting_sequences[warp.role]
                 n_left = sequence.iterations - now[1] - _LEFT_ITERATIONS
                 n_left = n_left // iterations if iterations else 0
-                n_steps = iterations * (sequence.stop - sequence.start)
-                moves.append(_Move(warp, 0, iterations, iterations, n_steps, n_left, meets))
+                moves.append(_Move(warp, 0, iterations, iterations, n_left, meets))
             else:  # it has ended, and if since the first mark, others cannot repeat what they did
-                moves.append(_Move(warp, 0, 0, int(entries > 0), 0, 0, meets=False))
+                moves.append(_Move(warp, 0, 0, int(entries > 0), 0, meets=False))
         return moves
 
     def _even_out(self, moves: list[_Move]) -> list[_Move]:
@@ -282,17 +287,24 @@ class FastForward:
         sequence = warp.sequences[warp.sequence]
         if not move.entries:
             n_left = (sequence.iterations - warp.iteration - _LEFT_ITERATIONS) // iterations
-            n_steps = iterations * (sequence.stop - sequence.start)
-            return _Move(warp, 0, iterations, iterations, n_steps, n_left, move.meets)
+            return _Move(warp, 0, iterations, iterations, n_left, move.meets)
         entries = move.entries // move.n_done * iterations
         repeats = move.entries % move.n_done == 0 and 0 < entries <= warp.sequence
         n_left = plan.count_repetitions(warp.sequence, entries) - _LEFT_ITERATIONS if repeats else 0
-        n_steps = int(plan.n_steps[warp.sequence] - plan.n_steps[warp.sequence - entries]) if repeats else 0
-        return _Move(warp, entries, 0, iterations, n_steps, n_left, meets=True)
+        return _Move(warp, entries, 0, iterations, n_left, meets=True)
+
+
+def _count_parts(moves: Sequence[_Move]) -> int:
+    """Return into how many parts of whole iterations of each warp a stretch can be divided."""
+    return 1 if any(move.entries for move in moves) else math.gcd(*(move.n_done for move in moves))
 
 
 def _list_warps(ctas: Sequence[SimulatedCta]) -> list[SimulatedWarp]:
     return [warp for cta in ctas for warp in cta.warps]
+
+
+def _list_places(warps: Sequence[SimulatedWarp]) -> tuple[tuple[int, int], ...]:
+    return tuple([(warp.sequence, warp.iteration) for warp in warps])
 
 
 def _make_mark(time: float, warps: Sequence[SimulatedWarp], path: LoadStorePath) -> Mark:
@@ -301,7 +313,7 @@ def _make_mark(time: float, warps: Sequence[SimulatedWarp], path: LoadStorePath)
     return Mark(
         time,
         path.dram.work_cycles,
-        tuple([(warp.sequence, warp.iteration) for warp in warps]),
+        _list_places(warps),
         tuple([max(0.0, end - time) for end in ends]),
     )
 
