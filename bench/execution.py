@@ -173,7 +173,8 @@ def main() -> None:
     if given.mixed:
         seconds = measure_mixed_launches()
         print(
-            f"{len(seconds)} launches, median {median(seconds.values()):.2f} s; longer than {_LONG_SECONDS} s:"
+            f"{len(seconds)} launches, median {median(seconds.values()):.2f} s; "
+            f"longer than {_LONG_SECONDS} s:"
         )
         for name, taken in sorted(seconds.items(), key=lambda one: -one[1]):
             if taken > _LONG_SECONDS:

@@ -62,8 +62,11 @@ class Edit(msgspec.Struct, frozen=True):
         return gpu
 
     def touches(self, read: Set[str]) -> bool:
-        """Return whether a prediction that read these figures sees it."""
-        return any(key in read or any(one.startswith(f"{key}.") for one in read) for key, _ in self.values)
+        """Return whether a prediction that read these may see it; a product's figures are not watched."""
+        return any(
+            key in _OF_PRODUCT or key in read or any(one.startswith(f"{key}.") for one in read)
+            for key, _ in self.values
+        )
 
 
 def _set_figure(gpu: Gpu, key: str, value: Value) -> Gpu:

@@ -26,6 +26,7 @@ import msgspec
 import numpy as np
 from figure_edits import Edit, Row, Value, answer_edits
 from kernels.recipes import ROOT
+from leaving_out import load_taught
 from markdown import render_table
 from replay_models import ROWS
 from running import publish_page, run_main
@@ -51,7 +52,6 @@ NEUTRAL: Mapping[str, tuple[Value, ...]] = {
     "memory.copy_line_path_cycles": (NONE,),
     "memory.second_look_cycles": (NONE,),
     "memory.dispatch_cycles": (NONE,),
-    "memory.ldgsts_per_warp": (NONE,),
     "memory.matrix_conflict_share": (NONE,),
     "memory.warpgroup_operand_bytes_per_cycle": (NONE,),
     "memory.system_fence_cycles": (0.0,),
@@ -63,7 +63,6 @@ NEUTRAL: Mapping[str, tuple[Value, ...]] = {
     "memory.l2_store_line_cycles": (0.0,),
     "memory.lines_per_pass": (1.0, 32.0),
     "memory.l2_burst_cycles": (0.0, LIMITLESS),
-    "memory.store_queue_cycles": (LIMITLESS, 0.0),
     "memory.l2_kept_share": (1.0,),
     "memory.atomic_line_cycles": (0.0,),
     "memory.atomic_float_cycles": (0.0, "atomic_line_cycles"),
@@ -85,7 +84,6 @@ NEUTRAL: Mapping[str, tuple[Value, ...]] = {
     # spilled registers
     "memory.spill_dram_factor": (SAME,),
     "memory.spill_lost_from": (0.0, 1.0),
-    "memory.spill_lost_by": (1.0,),
     "memory.local_store_l2_share": (NONE,),
     # DRAM
     "memory.dram_load_cycles": (0.0,),
@@ -95,15 +93,12 @@ NEUTRAL: Mapping[str, tuple[Value, ...]] = {
     "memory.dram_read_efficiency": ("dram_efficiency", SAME),
     "memory.dram_turnaround_factor": (SAME,),
     "memory.partial_write_factor": (SAME, 2.0),
-    "memory.lone_sector_dram_factor": (SAME,),
     # instruction fetch
     "memory.instruction_miss_cycles": (0.0,),
-    "instruction_caches.line_cycles": (0.0, "miss_line_cycles"),
-    "instruction_caches.miss_line_cycles": (0.0, "line_cycles"),
+    "instruction_caches.line_cycles": (0.0,),
     "instruction_caches.miss_bytes": (128.0,),
     "instruction_caches.shared_ways": (1.0, 1024.0),
     "instruction_caches.miss_cycles": (0.0,),
-    "instruction_caches.dram_miss_cycles": ("miss_cycles",),
     # issue
     "issue.other_pipe_cycles": (0.0,),
     "issue.guard_cycles": (0.0,),
@@ -120,12 +115,6 @@ NEUTRAL: Mapping[str, tuple[Value, ...]] = {
     "issue.operand_window_cycles": (NONE,),
     # contention with products of warpgroups
     "warpgroup_contention.alu_factor": (SAME,),
-    "warpgroup_contention.fma_factor": (SAME, "alu_factor"),
-    "warpgroup_contention.fmalite_factor": (SAME, "alu_factor"),
-    "warpgroup_contention.fp16_factor": (SAME, "alu_factor"),
-    "warpgroup_contention.xu_factor": (SAME, "alu_factor"),
-    "warpgroup_contention.min_path_share": (1.0, 0.0),
-    "warpgroup_contention.operand_queue_cycles": (0.0, LIMITLESS),
     "warpgroup_contention.max_queued_products": (0.0,),
 }
 # What the others are counted in: latencies, rates, sizes.
@@ -145,7 +134,6 @@ BASE = frozenset(
 # Figures that speak of one thing, set to neutral together (the first neutral of each), or a whole table.
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "all contention": ("warpgroup_contention",),
-    "factors of contention": tuple(key for key in NEUTRAL if key.startswith("warpgroup") and "factor" in key),
     "all fetch by caches": ("instruction_caches",),
     "all fetch": ("instruction_caches", "memory.instruction_miss_cycles"),
     "spilled registers": tuple(key for key in NEUTRAL if "spill" in key),
@@ -212,6 +200,40 @@ def predict_edits(cases: Sequence[Case], edits: Sequence[Edit], jobs: int) -> li
         found.append(row)
     print(file=sys.stderr)
     return found
+
+
+# ---- what other suites say --------------------------------------------------------------------------
+
+
+class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
+    """What rows of suites that did not teach a figure say of it."""
+
+    figure: str
+    teachers: tuple[str, ...]  # globs of suites
+    changed: int  # rows of others
+    loss: float  # in the mean over these: what their error grows by without the figure, as a share
+
+
+def list_unconfirmed(rows: Sequence[Row], names: Sequence[str]) -> list[Confirmation]:
+    """Return the figures that rows taught and that no other row needs, by edits that set them to neutral."""
+    teachers: dict[str, set[str]] = defaultdict(set)
+    for taught in load_taught().figure:
+        for key in taught.keys:
+            teachers[key].update(taught.taught_by)
+    found = []
+    for name in names:
+        key = name.partition(" = ")[0]
+        grown = [
+            abs(row.edited_us[name] / row.measured_us - 1.0) - abs(row.as_is_us / row.measured_us - 1.0)
+            for row in rows
+            if abs(row.edited_us.get(name, row.as_is_us) / row.as_is_us - 1.0) > 1e-9
+            and not any(fnmatchcase(row.suite, pattern) for pattern in teachers[key])
+        ]
+        loss = float(np.mean(grown)) if grown else 0.0
+        if key in teachers and loss <= 0.0:
+            suites = tuple(sorted(teachers[key]))
+            found.append(Confirmation(figure=name, teachers=suites, changed=len(grown), loss=loss))
+    return sorted(found, key=lambda one: (one.changed > 0, one.loss))
 
 
 # ---- page --------------------------------------------------------------------------------------------
@@ -282,6 +304,13 @@ A figure can go where it earns less than {all} points over all rows and less tha
 Base figures of the resources (latencies, rates, sizes) are not here.
 
 """
+_UNCONFIRMED = """
+## Figures that rows taught and no other suite confirms
+
+Rows of suites that did not teach the figure, and what their error grows by in the mean where it is neutral:
+it does not grow.
+
+"""
 _COLUMNS = ("figure", "neutral", "on", "rows", "all", "suites", "h100", "h200", "most", "of", "least", "of")
 
 
@@ -310,6 +339,19 @@ def render_page(rows: Sequence[Row], edits: Sequence[Edit]) -> str:
             render_table(_COLUMNS, [_make_line(one) for one in touching if not one.can_go]),
             f"\n## Figures that touch no row\n\n{idle or 'None'}.\n\n## Groups\n\n",
             render_table(_COLUMNS, [_make_line(one) for one in groups]),
+            _UNCONFIRMED,
+            render_table(
+                ("figure", "neutral", "taught by", "other rows", "their error"),
+                [
+                    (
+                        *one.figure.split(" = "),
+                        ", ".join(one.teachers),
+                        str(one.changed),
+                        f"{100 * one.loss:+.2f}",
+                    )
+                    for one in list_unconfirmed(rows, [one.edit for one in ranked])
+                ],
+            ),
         ]
     )
 

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from analyzer.demand.opcode_costs import OpcodeCosts
 from analyzer.flow.cfg import Cfg
 from analyzer.hardware.schema import Arch
-from analyzer.ir.arrays import FloatArray
-from analyzer.ir.module import InstructionForm, Kernel
+from analyzer.ir.module import InstructionForm
 from analyzer.ir.opcode import MmaShape, Opcode
 from analyzer.ir.operand import DescriptorOperand
 from analyzer.ir.scheduling import SchedClass
@@ -40,19 +39,6 @@ def add_wgmma_operand_fetches(cfg: Cfg, costs: OpcodeCosts, arch: Arch) -> Opcod
     for number, cycles in found.items():
         issue[number] = matrix[number] = np.mean(cycles)
     return replace(costs, issue_cycles=issue, wgmma_cycles=matrix)
-
-
-def compute_operand_shares(kernel: Kernel, costs: OpcodeCosts, arch: Arch) -> FloatArray:
-    """Compute the share of each warpgroup product's interval in which it reads shared memory, [n]; else 0."""
-    rate, shares = arch.memory.warpgroup_operand_bytes_per_cycle, np.zeros(len(kernel))
-    if rate is None:
-        return shares
-    rows = np.flatnonzero(kernel.form_table.make_opcode_mask(is_warpgroup_mma)[kernel.opcode_ids])
-    for row in rows.tolist():
-        interval = float(costs.wgmma_cycles[kernel.opcode_ids[row]])
-        if interval > 0:
-            shares[row] = min(1.0, _count_fetched_bytes(kernel.decode_form(row)) / rate.value / interval)
-    return shares
 
 
 def is_warpgroup_mma(opcode: Opcode) -> bool:

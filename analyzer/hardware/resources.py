@@ -251,7 +251,7 @@ RESOURCES: tuple[Resource, ...] = (
         ),
         _times(*_issue(*(one for one in _PIPE_CLASSES if one not in _WITH_PEAK))),
         _latencies(*_latency(*_PIPE_CLASSES)),
-        _ratios(*(f"warpgroup_contention.{pipe}_factor" for pipe in ("alu", "fma", "fmalite", "fp16", "xu"))),
+        _ratios("warpgroup_contention.alu_factor"),
     ),
     _make_resource(
         "tensor", "tensor cores of an SM",
@@ -288,8 +288,7 @@ RESOURCES: tuple[Resource, ...] = (
             "memory.store_line_cycles", "memory.line_fill_cycles", "memory.copy_line_path_cycles",
         ),
         _latencies(*_latency(*_PATH_CLASSES), "memory.read_release_cycles"),
-        _sizes("memory.ldgsts_per_warp"),
-        _ratios("memory.path_queue_cycles", "memory.store_queue_cycles", "memory.lines_per_store_pass"),
+        _ratios("memory.path_queue_cycles", "memory.lines_per_store_pass"),
     ),
     _make_resource(
         "shared", "shared memory of an SM and its banks",
@@ -300,10 +299,9 @@ RESOURCES: tuple[Resource, ...] = (
         _sizes("limits.shared_bytes_per_sm", "limits.shared_bytes_per_cta"),
         _ratios(
             "limits.shared_allocation_unit_bytes", "limits.shared_reserved_bytes_per_cta",
-            "limits.shared_start_bytes", "warpgroup_contention.operand_queue_cycles",
+            "limits.shared_start_bytes",
         ),
         _ratios("memory.matrix_conflict_share", direction=_LESS),
-        _ratios("warpgroup_contention.min_path_share", direction=_MORE),
     ),
     _make_resource(
         "l1", "L1 cache of an SM, its tags, and its port to the L2",
@@ -317,7 +315,7 @@ RESOURCES: tuple[Resource, ...] = (
         _sizes("memory.l1_shared_bytes_per_sm"),
         _ratios(
             "memory.line_bytes", "memory.sector_bytes", "memory.l1_ways",
-            "memory.spill_lost_from", "memory.spill_lost_by",
+            "memory.spill_lost_from",
         ),
         _ratios("memory.local_store_l2_share", direction=_LESS),
     ),
@@ -362,8 +360,7 @@ RESOURCES: tuple[Resource, ...] = (
             follows=("memory.dram_turnaround_factor", "memory.turnaround_factor"),
         ),
         _ratios(
-            "memory.partial_write_factor", "memory.spill_dram_factor", "memory.lone_sector_dram_factor",
-            "memory.dram_burst_cycles",
+            "memory.partial_write_factor", "memory.spill_dram_factor", "memory.dram_burst_cycles",
         ),
         bases={"units": "memory.bus_bits"},
     ),
@@ -381,11 +378,8 @@ RESOURCES: tuple[Resource, ...] = (
     ),
     _make_resource(
         "fetch", "instruction fetch: the caches of code, and of constants",
-        _times(
-            "instruction_caches.line_cycles", "instruction_caches.miss_line_cycles",
-            "memory.instruction_miss_cycles",
-        ),
-        _latencies("instruction_caches.miss_cycles", "instruction_caches.dram_miss_cycles"),
+        _times("instruction_caches.line_cycles", "memory.instruction_miss_cycles"),
+        _latencies("instruction_caches.miss_cycles"),
         _sizes("instruction_caches.sm_bytes", "memory.instruction_cache_bytes"),
         _ratios(
             "instruction_caches.miss_bytes", "instruction_caches.shared_ways", "memory.constant_line_bytes"

@@ -83,12 +83,9 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     # added to the DRAM latency at half of its rate; grows as load / (1 - load)
     dram_load_cycles: HardwareParameter
     spill_dram_factor: HardwareParameter  # factor on the DRAM time of a sector of local memory
-    # factor on the DRAM time of a sector whose request loads no other sector of its line
-    lone_sector_dram_factor: HardwareParameter
     # part of a cache that resident threads may touch between two accesses to a spilled word
-    # before some words are evicted
+    # before some words are evicted; all are where they touch as much as it holds
     spill_lost_from: HardwareParameter
-    spill_lost_by: HardwareParameter  # likewise, before all words are evicted
     # stall of a warp per line of code that prefetching leaves, in loops larger than the instruction cache
     instruction_miss_cycles: HardwareParameter
     l2_kept_share: HardwareParameter  # part of the L2 that still holds the previous launch's data
@@ -100,8 +97,6 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     path_queue_cycles: HardwareParameter  # work queued on the load/store path before warps stall on it
     # work that the SM's share of L2 or DRAM accepts at once, before it limits the rate
     l2_burst_cycles: HardwareParameter
-    # work on L2 or DRAM that stores may leave queued before they block the load/store path
-    store_queue_cycles: HardwareParameter
     # part of the datasheet's bandwidth that kernels reach, if the product has no `streaming_gbps`
     dram_efficiency: HardwareParameter
     dram_read_efficiency: HardwareParameter  # likewise, of kernels that only read
@@ -119,7 +114,6 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     # What the slowest of a batch of lines from the DRAM takes beyond the latency of one, where CTAs share
     # them and wait for the same fill; None: it is not known that they do.
     dram_batch_cycles: HardwareParameter | None = None
-    ldgsts_per_warp: HardwareParameter | None = None  # LDGSTS in flight; None: no limit
     # part of what is stored to local memory that goes on to the L2; None: what the L1 cannot keep
     local_store_l2_share: HardwareParameter | None = None
     # load/store path, per line that an LDGSTS reads; None: no more than its issue cycles
@@ -144,11 +138,9 @@ class InstructionCaches(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     sm_bytes: HardwareParameter  # of the SM's own cache
     # between two lines that warps of an SM at places of their own get, while all SMs fetch
     line_cycles: HardwareParameter
-    miss_line_cycles: HardwareParameter  # likewise, of lines that come from the L2
     miss_bytes: HardwareParameter  # of code that one request to the L2 brings
     shared_ways: HardwareParameter  # of the cache beyond the SM's, whose entries have as many bytes
     miss_cycles: HardwareParameter  # from that request until the code is here
-    dram_miss_cycles: HardwareParameter  # the same where the L2 does not hold it
 
 
 class SharedMemoryCarveouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -204,18 +196,10 @@ class IssueTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class WarpgroupContention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What other instructions have left while a product of a warpgroup (wgmma) runs.
 
-    Its sums go through the register file, whose ports results of other pipes need as well, and its operands
-    through the banks of shared memory.
+    Its sums go through the register file, whose ports results of other pipes need as well.
     """
 
-    # factor on the cycles for which a warp instruction occupies a pipe
-    alu_factor: HardwareParameter
-    fma_factor: HardwareParameter
-    fmalite_factor: HardwareParameter
-    fp16_factor: HardwareParameter
-    xu_factor: HardwareParameter
-    min_path_share: HardwareParameter  # of the banks' cycles, for the load/store path, beside any product
-    operand_queue_cycles: HardwareParameter  # of reads by products that wait at the banks before a request
+    alu_factor: HardwareParameter  # on the cycles for which a warp instruction occupies the ALU
     max_queued_products: HardwareParameter  # of a sub-core, that are not done when another one issues
 
 

@@ -158,4 +158,4 @@ def test_local_stores_go_on_to_the_l2_on_hopper(tmp_path: Path) -> None:
     assert loads < 0.2
     stores, loads = measure_spills(tmp_path, 220 << 10)
     assert stores == 1.0
-    assert loads > 0.9
+    assert loads > 0.7

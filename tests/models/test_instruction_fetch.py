@@ -11,7 +11,6 @@ from analyzer.models.sm.instruction_fetch import (
     FetchParameters,
     InstructionCache,
     find_entered_lines,
-    find_fetch_parameters,
 )
 
 PARAMETERS = FetchParameters(
@@ -20,7 +19,6 @@ PARAMETERS = FetchParameters(
     shared_ways=2,
     line_cycles=12.0,
     miss_lines=8,
-    miss_line_cycles=30.0,
     miss_cycles=400.0,
 )
 
@@ -112,23 +110,3 @@ def test_long_code_takes_longer_than_the_same_work_in_short_code(tmp_path: Path)
         return predict(make_model_input(launched)).prediction.cycles
 
     assert time_of(10_000) > 2.0 * 5 * time_of(2_000)
-
-
-@pytest.mark.parametrize(("gpu", "frame_words", "low", "high"), [
-    ("h100-sxm", 0, 350.0, 350.0),
-    ("h100-sxm", 300, 600.0, 850.0),  # 41 MB of the L2's 52
-    ("h200-sxm", 300, 350.0, 450.0),  # of 63
-    ("h100-sxm", 640, 900.0, 900.0),
-])  # fmt: skip
-def test_code_comes_from_the_dram_where_spills_pass_through_the_l2(
-    tmp_path: Path, gpu: str, frame_words: int, low: float, high: float
-) -> None:
-    """A convolution of 207 KB that spills 258 words takes 1.6 times as long on an H100 as on an H200."""
-    path = tmp_path / "spills.sass"
-    spills = [f"STL [R1+{4 * word:#x}], R2" for word in range(frame_words)]
-    lines = [f"FFMA R{10 + n % 16}, R{2 + n % 4}, R7, R{10 + n % 16}" for n in range(12_000)]
-    path.write_text(format_dump("sm_90", *spills, *lines, "EXIT"))
-    launched = KernelLaunch(path, "kernel", gpu, (132 * 20,), (128,), dynamic_shared_bytes=100_000)
-    parameters = find_fetch_parameters(make_model_input(launched))
-    assert parameters is not None
-    assert low <= parameters.miss_cycles <= high

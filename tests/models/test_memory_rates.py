@@ -92,8 +92,7 @@ def test_words_at_random_places_come_at_the_measured_rate() -> None:
     share = (
         found.dram_cycles[gather.row] / demand(with_missed_lines(model_input, None)).dram_cycles[gather.row]
     )
-    lone = model_input.arch.memory.lone_sector_dram_factor.value
-    assert h200.dram_read_gbps.value / (lone * share) == pytest.approx(1390, rel=0.1)
+    assert h200.dram_read_gbps.value / share == pytest.approx(1390, rel=0.1)
 
 
 def with_missed_lines(model_input: ModelInput, rate: None) -> ModelInput:

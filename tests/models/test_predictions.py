@@ -130,7 +130,8 @@ def test_dump_without_hex_words_is_analyzed_by_register_latencies(tmp_path: Path
 
 
 def test_trip_count_moves_time_in_proportion() -> None:
-    short, long = (first(predict(DUMPS[1], "a100", trips, 400)[0]).cycles for trips in (100, 1000))
+    # 324 CTAs are a full wave: how those of another one gather on the SMs does not matter
+    short, long = (first(predict(DUMPS[1], "a100", trips, 324)[0]).cycles for trips in (100, 1000))
     assert 7.5 < long / short < 10.5
 
 

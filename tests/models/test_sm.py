@@ -44,7 +44,6 @@ FIGURES = SmParameters(
     load_store_queue_cycles=100.0,
     l2_burst_cycles=100.0,
     dram_burst_cycles=100.0,
-    store_queue_cycles=100.0,
     dram_load_cycles=0.0,
     cta_start_interval_cycles=0.0,
     cta_end_interval_cycles=0.0,
@@ -108,25 +107,6 @@ def test_barriers_take_the_path_to_memory(place: tuple[object, str], n: int, mea
         predict_with_model(replace(situation, arch=replace(situation.arch, memory=free)), "sm").time_us
         < 0.97 * found
     )
-
-
-def test_a_request_for_one_sector_costs_the_dram_more_than_a_sector() -> None:
-    """Of a naive product: one operand is the same for all lanes, of the other they read a line."""
-    situation = make_model_input(report16(RTX_4070, "matmul_naive", (32, 128), (32, 8), "3=1024"))
-    memory = situation.arch.memory
-    factor = memory.lone_sector_dram_factor
-    cold = replace(situation, l2_is_cold=True)
-    even = replace(factor, value=1.0)
-    plain = replace(cold, arch=replace(situation.arch, memory=replace(memory, lone_sector_dram_factor=even)))
-    costs, before = (
-        simulate_launch(one, ALL_IN_DRAM, 2000.0).resource_demand.dram_cycles for one in (cold, plain)
-    )
-    assert situation.profile is not None
-    loads = [access for access in situation.profile.accesses if not access.is_store]
-    sectors = {access.row: access.sectors / access.requests for access in loads if access.sectors}
-    assert set(sectors.values()) == {1.0, 4.0}
-    for row, each in sectors.items():
-        assert costs[row] == pytest.approx(before[row] * (factor.value if each == 1.0 else 1.0))
 
 
 def test_what_the_last_launch_left_in_the_l2_is_not_read_again() -> None:
@@ -299,7 +279,7 @@ def test_it_is_the_default_where_the_launch_is_known() -> None:
 PASSES = {
     "wait_scoreboards": (), "depbar_waits": None, "max_pending_groups": -1, "issue_slots": 1.0, "stall_cycles": 1.0, "pipe_cycles": (), "kind": 0, "tail_cycles": 1.0,
     "load_store_cycles": 0.0, "tag_cycles": 0.0, "l2_cycles": 0.0, "dram_cycles": 0.0, "atomic_cycles": 0.0, "latency_cycles": 0.0, "share": 1.0,
-    "write_scoreboard": -1, "read_scoreboard": -1, "async_mma_cycles": 0.0, "async_mma_pipe": 0, "operand_share": 0.0, "ends_wgmma_group": False, "is_long": False,
+    "write_scoreboard": -1, "read_scoreboard": -1, "async_mma_cycles": 0.0, "async_mma_pipe": 0, "ends_wgmma_group": False, "is_long": False,
     "is_ldgsts": False, "is_ldgdepbar": False, "wide_waits": (), "write_cycles": 0.0,
     "fetch_cycles": 0.0, "code_lines": (), "first_row": 0, "last_row": 0, "pipeline": -1, "arrivals": 1.0, "iteration_share": 1.0, "predicated_ramp": None, "barriers": CtaBarrier(WHOLE_CTA_KEY, 0, waits=True),
 }  # fmt: skip
@@ -709,7 +689,8 @@ def test_a_few_iterations_tell_what_a_whole_product_takes() -> None:
     simulation = simulate_launch(situation, MissRates(1.0, 0.05), 2000.0)
     programs, parameters, n_ctas = simulation.warp_programs, simulation.parameters, simulation.n_ctas
     whole, found = (simulate_ctas(programs, parameters, n_ctas, skips=skips) for skips in (False, True))
-    assert found.cycles == pytest.approx(whole.cycles, rel=0.01)
+    # one CTA of four is simulated: others start at other places, and orders change
+    assert found.cycles == pytest.approx(whole.cycles, rel=0.025)
     assert found.n_steps < 0.25 * whole.n_steps
 
 

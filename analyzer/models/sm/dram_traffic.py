@@ -4,8 +4,8 @@ The L2 fetches what it misses line by line. Where a request asks for a part of e
 asks for the rest later, the lines that it can fetch at a time limit the rate. Example: 41 lines in a
 nanosecond bring 2.6 TB/s by pieces of 64 bytes, 1.3 TB/s by lone sectors, and do not limit whole lines. The
 same limit explains what rows of 64 bytes of a matrix cost on three GPUs whose L2 have 80 slices: next to
-nothing on an A100, 15 to 20 % on an H100, 40 % on an H200. Where it is not known, a lone sector takes as long
-as `lone_sector_dram_factor` sectors, and a longer piece nothing more.
+nothing on an A100, 15 to 20 % on an H100, 40 % on an H200. Where it is not known, a piece takes what its
+bytes do.
 
 A DRAM that serves reads and writes by turns loses time at each turn. So a copy takes longer than reading as
 many bytes: each written byte that stands against a read one counts `dram_turnaround_factor` times. Example:
@@ -48,30 +48,25 @@ def compute_piece_factors(model_input: ModelInput) -> FloatArray:
     """Compute the factor on the DRAM time of each load for pieces of lines, [n]; 1 for all else.
 
     Of copies to shared memory, whose next step asks for the rest, and of gathers. What other loads leave of a
-    line, their neighbours ask for at about the same time, but for requests of one sector.
+    line, their neighbours ask for at about the same time.
     """
     factors = np.ones(len(model_input.kernel))
+    missed_lines = model_input.gpu.file.l2.missed_lines_per_us
+    if missed_lines is None:
+        return factors
+    line_bytes = model_input.gpu.dram_read_gbps.value * _NS_PER_US / missed_lines.value
     recorded = {} if model_input.cache_rates is None else model_input.cache_rates.by_row
     for access, _ in iterate_global_accesses(model_input):
-        if not access.is_store and access.requests and access.sectors:
-            is_apart = (
-                access.is_indirect or model_input.kernel.find_opcode(access.row).kind is OpKind.ASYNC_COPY
-            )
-            lines = (access.lines or 0.0) / access.requests if is_apart else 1.0
-            if is_apart and access.row in recorded:
-                lines = recorded[access.row].lines_per_request
-            in_line = access.sectors / access.requests / max(1.0, lines)
-            if is_apart and not access.is_indirect:
-                in_line = max(in_line, _SECTORS_FETCHED)
-            factors[access.row] = _compute_piece_factor(model_input, in_line, is_apart=is_apart)
+        is_copy = model_input.kernel.find_opcode(access.row).kind is OpKind.ASYNC_COPY
+        if access.is_store or not access.requests or not access.sectors:
+            continue
+        if not access.is_indirect and not is_copy:
+            continue
+        lines = (access.lines or 0.0) / access.requests
+        if access.row in recorded:
+            lines = recorded[access.row].lines_per_request
+        in_line = access.sectors / access.requests / max(1.0, lines)
+        if not access.is_indirect:
+            in_line = max(in_line, _SECTORS_FETCHED)
+        factors[access.row] = max(1.0, line_bytes / (in_line * SECTOR_BYTES))
     return factors
-
-
-def _compute_piece_factor(model_input: ModelInput, sectors_in_line: float, *, is_apart: bool) -> float:
-    """Compute the DRAM time of a piece over that of its bytes in whole lines."""
-    missed_lines = model_input.gpu.file.l2.missed_lines_per_us
-    if missed_lines is None or not is_apart:
-        lone_factor = model_input.arch.memory.lone_sector_dram_factor.value
-        return 1.0 + max(0.0, 2.0 - sectors_in_line) * (lone_factor - 1.0)
-    line_bytes = model_input.gpu.dram_read_gbps.value * _NS_PER_US / missed_lines.value
-    return max(1.0, line_bytes / (sectors_in_line * SECTOR_BYTES))

@@ -2,8 +2,8 @@
 
 Code lies in lines of 128 bytes. An SM holds the latest lines in a cache of its own. What that lacks comes
 from a cache that several SMs share, where code is fetched a few lines ahead, or from the L2, in pieces of
-some lines and not ahead. The way to the SM serves one line after another, at the rate that is left for one
-SM while the others ask too.
+some lines and not ahead. The way from the shared cache to the SM serves one line after another, at the rate
+that is left for one SM while the others ask too.
 
 The invariant: lines are asked for in the order in which warps come to them, so the way is one number, the
 time from which it is free. The first warp that comes to a line brings it for all: warps close together wait
@@ -12,13 +12,8 @@ for one fetch, those far apart compete.
 Example: code of 200 KB in pieces of 8 lines that take 350 cycles. One warp, or several in step, wait for 44
 cycles a line, whatever their instructions take. Two that lie apart wait as long, side by side.
 
-All SMs go through straight code together: an H100 asks its L2 for each line of an unrolled convolution once
-for each of its eight GPCs and wave of CTAs (.96 to .99 times, traces/h100/code_requests.csv). So between two
-requests for a line lies what all resident CTAs access, their spilled registers above all. Where that is more
-than the L2 keeps, code comes from the DRAM, and takes three times as long.
-
 Measured on an H100 and an H200: loops and straight code of FFMA by 1 to 16 warps, together and apart, on 1 to
-132 SMs (traces/h100/code_fetch.jsonl.xz, traces/h200/fetch.jsonl.xz; from the DRAM icache in micro.json.xz).
+132 SMs (traces/h100/code_fetch.jsonl.xz, traces/h200/fetch.jsonl.xz).
 """
 
 from collections.abc import Iterable
@@ -28,8 +23,6 @@ from msgspec import Struct
 from analyzer.ir.arrays import BoolArray
 from analyzer.ir.module import INSTRUCTION_BYTES
 from analyzer.models.interface import ModelInput
-from analyzer.models.miss_rates import compute_l2_lost_share
-from analyzer.models.sm.spill_reuse import count_resident_bytes
 
 _LINE_BYTES = 128
 _ROWS_PER_LINE = _LINE_BYTES // INSTRUCTION_BYTES
@@ -45,7 +38,6 @@ class FetchParameters(Struct, frozen=True):
     shared_ways: int  # entries of a set
     line_cycles: float  # between two lines from there, by the SM's share of its rate
     miss_lines: int  # lines that one request to the L2 brings
-    miss_line_cycles: float  # between two of those lines
     miss_cycles: float  # from the request until they are here
 
 
@@ -58,7 +50,6 @@ def find_fetch_parameters(model_input: ModelInput) -> FetchParameters | None:
     if len(list_lines(model_input.execution_counts > 0)) <= sm_lines:
         return None
     busy_share = min(1.0, model_input.grid_ctas / model_input.gpu.sm_count)
-    l2_cycles, dram_cycles = caches.miss_cycles.value, caches.dram_miss_cycles.value
     shared_bytes = model_input.arch.memory.instruction_cache_bytes.value
     return FetchParameters(
         sm_lines=sm_lines,
@@ -66,17 +57,8 @@ def find_fetch_parameters(model_input: ModelInput) -> FetchParameters | None:
         shared_ways=int(caches.shared_ways.value),
         line_cycles=caches.line_cycles.value * busy_share,
         miss_lines=max(1, int(caches.miss_bytes.value / _LINE_BYTES)),
-        miss_line_cycles=caches.miss_line_cycles.value * busy_share,
-        miss_cycles=l2_cycles + (dram_cycles - l2_cycles) * _compute_dram_share(model_input),
+        miss_cycles=caches.miss_cycles.value,
     )
-
-
-def _compute_dram_share(model_input: ModelInput) -> float:
-    """Return the share of code beyond the shared cache that the L2 has lost when it is asked for again."""
-    counts = model_input.execution_counts
-    passes = max(1.0, float(counts[counts > 0].mean()))
-    passed_bytes = count_resident_bytes(model_input, passes)
-    return compute_l2_lost_share(model_input, passed_bytes)
 
 
 def list_lines(executes: BoolArray) -> set[int]:
@@ -149,7 +131,7 @@ class InstructionCache:
         else:
             first = piece * parameters.miss_lines
             lines, latency = range(first, first + parameters.miss_lines), parameters.miss_cycles
-            self._free_at = begin + parameters.miss_lines * parameters.miss_line_cycles
+            self._free_at = begin
         pieces = self._shared[piece % parameters.shared_sets]
         pieces.pop(piece, None)
         pieces[piece] = None

@@ -289,17 +289,13 @@ def _make_sm_parameters(
         load_store_queue_cycles=memory.path_queue_cycles.value,
         l2_burst_cycles=memory.l2_burst_cycles.value,
         dram_burst_cycles=(memory.dram_burst_cycles or memory.l2_burst_cycles).value,
-        store_queue_cycles=memory.store_queue_cycles.value,
         dram_load_cycles=memory.dram_load_cycles.value,
         cta_start_interval_cycles=memory.cta_start_cycles.value,
         cta_end_interval_cycles=gpu.sm_count * clock_mhz / launch.ctas_per_us.value,
         cta_turnover_cycles=memory.cta_turnover_cycles.value,
         read_release_cycles=read_release_cycles,
-        max_ldgsts_in_flight=int(memory.ldgsts_per_warp.value) if memory.ldgsts_per_warp else 0,
         l2_store_factor=store_factor.value if store_factor is not None else 0.0,
         pipe_slowdowns=_find_pipe_slowdowns(model_input),
-        min_path_share=1.0 if contention is None else contention.min_path_share.value,
-        operand_queue_cycles=0.0 if contention is None else contention.operand_queue_cycles.value,
         max_queued_products=0 if contention is None else int(contention.max_queued_products.value),
         dispatch_cycles=memory.dispatch_cycles.value if memory.dispatch_cycles is not None else 0.0,
         issues_in_runs=issues_in_runs(model_input),
@@ -312,14 +308,7 @@ def _find_pipe_slowdowns(model_input: ModelInput) -> Mapping[int, float]:
     contention, kernel = model_input.arch.warpgroup_contention, model_input.kernel
     if contention is None or not kernel.form_table.make_opcode_mask(is_warpgroup_mma).any():
         return {}
-    factors = {
-        Pipe.ALU: contention.alu_factor,
-        Pipe.FMA: contention.fma_factor,
-        Pipe.FMALITE: contention.fmalite_factor,
-        Pipe.FP16: contention.fp16_factor,
-        Pipe.XU: contention.xu_factor,
-    }
-    return {PIPE_INDEX[pipe]: factor.value for pipe, factor in factors.items()}
+    return {PIPE_INDEX[Pipe.ALU]: contention.alu_factor.value}
 
 
 class _CtaPrograms(Struct, frozen=True, eq=False):

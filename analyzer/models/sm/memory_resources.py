@@ -9,8 +9,7 @@ The load/store path comes first. Where more work is queued there than it can hol
 is room. The oldest of them goes first, but a younger one waits no longer than the queue's work for each older
 one: else the youngest of eight warps that only load would end their loops alone, with the path half idle.
 Behind it the L2, the DRAM and the unit for atomics take a request in parallel; the longest queue, less a
-burst that they take at once, is what a load waits for. A store waits for nothing, but stores that are too far
-ahead of the L2 hold up the path.
+burst that they take at once, is what a load waits for. A store waits for nothing.
 
 LDGSTS that fill whole rows of 128 bytes of shared memory, as swizzled tiles do, take one turn on the path.
 Their lines go through the tags beside it; what they bring is written beside reads. Example: 512 bytes in rows
@@ -24,9 +23,8 @@ two and the XU the F2I beside them in two. Two LDS and one F2I take 2.2.
 Others, as to padded rows, go through the path twice: for their lines, in the order in which they are issued,
 and when their data are there, to write these through the banks of shared memory. What goes through the banks
 then (LDS, LDSM, STS, LDG) waits for such writes; others fill gaps. Warps hardly stall at LDGSTS: these have a
-deep queue of their own, and neither their turns nor their lines wait for the operands of products (profiles
-of one CTA with its LDGSTS and with NOP in their place, on Hopper). What overwrites the address of an LDGSTS
-waits until the lines before it have been taken in.
+deep queue of their own (profiles of one CTA with its LDGSTS and with NOP in their place, on Hopper). What
+overwrites the address of an LDGSTS waits until the lines before it have been taken in.
 
 What a predicate never lets happen (`@!PT LDS`, which ptxas writes between products and LDGSTS) has its turn
 on the path too. LDGSTS by the L1, those of 8 bytes a lane, have a turn for each line.
@@ -35,18 +33,13 @@ on the path too. LDGSTS by the L1, those of 8 bytes a lane, have a turn for each
 from heapq import heappop, heappush
 
 from analyzer.models.sm.mbarriers import Mbarriers
-from analyzer.models.sm.operand_reads import OperandReads
 from analyzer.models.sm.resource_demand import StepKind
 from analyzer.models.sm.simulated_warp import EventHeap, SimulatedStep, SimulatedWarp, StepPhase
 from analyzer.models.sm.simulation_state import SmParameters
 from analyzer.models.wait_causes import WaitCause
 
-_LOAD_KIND, _STORE_KIND, _COPY_KIND, _FULL_FENCE_KIND, _NO_ACCESS_KIND = (
-    int(kind)
-    for kind in (
-        *(StepKind.LOAD, StepKind.STORE, StepKind.BULK_COPY_IN),
-        *(StepKind.FULL_FENCE, StepKind.NO_ACCESS),
-    )
+_LOAD_KIND, _COPY_KIND, _FULL_FENCE_KIND = (
+    int(kind) for kind in (StepKind.LOAD, StepKind.BULK_COPY_IN, StepKind.FULL_FENCE)
 )
 FENCE_KINDS = (int(StepKind.FENCE), int(StepKind.FULL_FENCE))
 _NEVER = float("-inf")
@@ -142,20 +135,15 @@ class LoadStorePath:
         "l2",
         "last_stores",
         "ldgsts_reads_free",
-        "max_ldgsts",
         "mbarriers",
-        "operand_reads",
         "queue_cycles",
         "read_release_cycles",
-        "store_queue_cycles",
         "tags_free",
         "waiting_warps",
     )
 
-    def __init__(
-        self, parameters: SmParameters, heap: EventHeap, mbarriers: Mbarriers, operand_reads: OperandReads
-    ) -> None:
-        self.heap, self.mbarriers, self.operand_reads = heap, mbarriers, operand_reads
+    def __init__(self, parameters: SmParameters, heap: EventHeap, mbarriers: Mbarriers) -> None:
+        self.heap, self.mbarriers = heap, mbarriers
         self.free = self.tags_free = self.banks_free = self.atomics_free = 0.0
         self.dispatch_cycles, self.dispatch_free = parameters.dispatch_cycles, 0.0
         self.ldgsts_reads_free = 0.0  # when the addresses of all LDGSTS are read
@@ -166,8 +154,6 @@ class LoadStorePath:
         self.queue_cycles = parameters.load_store_queue_cycles
         self.burst_cycles = parameters.l2_burst_cycles
         self.read_release_cycles = parameters.read_release_cycles
-        self.store_queue_cycles = parameters.store_queue_cycles
-        self.max_ldgsts = parameters.max_ldgsts_in_flight
         self.last_stores: dict[int, float] = {}  # by number of the warp: when the L2 has taken its last store
         self.waiting_warps: list[tuple[float, int, SimulatedWarp]] = []  # heap: see the module
         self.is_admitting = False  # the next request is that of a warp that has waited for room
@@ -221,8 +207,6 @@ class LoadStorePath:
         if is_admitted and self.waiting_warps:
             self._admit_when_free(at)
         done += step.latency_cycles
-        if step.load_store_cycles and not step.uses_ldgsts:
-            done += self.operand_reads.find_wait(begin)
         if step.l2_cycles:
             done = self._serve_beyond_l1(step, begin, done)
             self._note_drain(warp, step)
@@ -244,8 +228,7 @@ class LoadStorePath:
     def _take_path(self, step: SimulatedStep, at: float) -> float:
         """Give a request its turn on the path, and return when that begins.
 
-        What goes through the banks waits for what LDGSTS have brought until then; an LDGSTS does not, nor
-        for operands of products.
+        What goes through the banks waits for what LDGSTS have brought until then; an LDGSTS does not.
         """
         if step.is_cached_load:
             at = self.dispatch(step, at)
@@ -255,10 +238,7 @@ class LoadStorePath:
             return begin
         if self.copy_writes:
             begin = max(begin, self._write_copies(at))
-        if step.kind == _NO_ACCESS_KIND:
-            self.free = self.banks_free = begin + step.load_store_cycles
-        else:
-            self.free = self.banks_free = self.operand_reads.find_end(begin, step.load_store_cycles)
+        self.free = self.banks_free = begin + step.load_store_cycles
         return begin
 
     def _write_copies(self, at: float) -> float:
@@ -266,7 +246,7 @@ class LoadStorePath:
         writes = self.copy_writes
         while writes and writes[0][0] <= at:
             arrival, cycles = heappop(writes)
-            self.banks_free = self.operand_reads.find_end(max(self.banks_free, arrival), cycles)
+            self.banks_free = max(self.banks_free, arrival) + cycles
         return self.banks_free
 
     def serve_store(self, warp: SimulatedWarp, step: SimulatedStep, at: float, time: float) -> float | None:
@@ -335,8 +315,6 @@ class LoadStorePath:
             queued = max(queued, self.atomics_free - begin - self.burst_cycles)
         if queued > 0.0 and step.kind == _LOAD_KIND:
             done += queued
-        elif step.kind == _STORE_KIND and queued > self.store_queue_cycles:
-            self.free += queued - self.store_queue_cycles
         return done
 
     def _note_drain(self, warp: SimulatedWarp, step: SimulatedStep) -> None:
@@ -355,8 +333,6 @@ class LoadStorePath:
                 done = self.copies_end = done + step.write_cycles
             if done > warp.last_ldgsts_end:
                 warp.last_ldgsts_end = done
-            if self.max_ldgsts:
-                warp.ldgsts_ends.append(done)
         elif warp.last_ldgsts_end:
             done = max(begin, warp.last_ldgsts_end)
             warp.last_ldgsts_end = 0.0

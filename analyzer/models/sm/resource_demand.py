@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from analyzer.demand.access_bytes import WAVEFRONT_BYTES
 from analyzer.demand.opcode_costs import PIPE_INDEX, PIPES
 from analyzer.demand.tcgen05_tiles import is_tcgen05_mma
-from analyzer.demand.wgmma_operands import compute_operand_shares
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.profile.mbarrier_pipelines import PipelineUse, find_mbarrier_uses
@@ -87,7 +86,6 @@ class StepKind(IntEnum):
     FULL_FENCE = 12  # the same, and for its own way to the L2
     WIDE_PRODUCT = 13  # see `wide_products`
     DISPATCHED_RESULT = 14  # of the XU, which shares a port with loads through the L1
-    NO_ACCESS = 15  # of shared memory, by a predicate that is never true: only has its turn on the path
 
 
 OUTGOING_KINDS = (int(StepKind.STORE), int(StepKind.BULK_COPY_OUT))
@@ -107,7 +105,6 @@ class ResourceDemand(Struct, frozen=True, eq=False):
     mbarrier_uses: Mapping[int, PipelineUse]  # by row
     commit_cycles: float  # from the end of the last product's interval to its arrival at an mbarrier
     async_mma_cycles: FloatArray  # interval of a product that its warp does not wait for
-    operand_shares: FloatArray  # of a warpgroup product's interval, in which it reads shared memory
     load_store_cycles: FloatArray  # of the SM's load/store path, for barriers too
     tag_cycles: FloatArray  # of the tags of the L1
     write_cycles: FloatArray  # of the load/store path, when the data of an LDGSTS are there
@@ -182,7 +179,6 @@ def measure_resource_demand(
         mbarrier_uses=find_mbarrier_uses(model_input.mbarrier_pipelines),
         commit_cycles=_compute_commit_cycles(model_input),
         async_mma_cycles=_compute_async_mma_cycles(model_input),
-        operand_shares=compute_operand_shares(kernel, costs, arch),
         load_store_cycles=load_store,
         tag_cycles=np.where(ldgsts.rows, ldgsts.tag_cycles, tags),
         write_cycles=ldgsts.write_cycles,
@@ -292,7 +288,7 @@ def _classify_rows(model_input: ModelInput) -> NDArray[np.int8]:
         if form.is_never_executed:
             # what ptxas writes between products and LDGSTS, `@!PT LDS RZ, [RZ]`, has its turn on the path
             is_shared_load = form.opcode.kind is OpKind.LOAD and form.opcode.space in SHARED_SPACES
-            acts[row] = StepKind.NO_ACCESS if is_shared_load else StepKind.NONE
+            acts[row] = StepKind.SHARED_MEMORY if is_shared_load else StepKind.NONE
     for row, use in find_mbarrier_uses(model_input.mbarrier_pipelines).items():
         acts[row] = _STEP_KIND_BY_SEMANTICS[use.semantics]
     return acts

@@ -78,7 +78,6 @@ class SimulatedStep(Struct, eq=False):
     read_scoreboard: int
     async_mma_cycles: float
     async_mma_pipe: int
-    operand_share: float
     ends_wgmma_group: bool
     is_ldgsts: bool
     is_ldgdepbar: bool
@@ -112,14 +111,9 @@ def make_steps(
     last_steps = {sequence.stop - 1 for sequence in program.sequences}
     max_queued = [max_queued_products if cycles else 0 for cycles in program.async_mma_cycles]
     may_wait_for_counts = [
-        depbar is not None or groups >= 0 or is_ldgsts or bool(wide_waits) or queued > 0
-        for depbar, groups, is_ldgsts, wide_waits, queued in zip(
-            program.depbar_waits,
-            program.max_pending_groups,
-            program.is_ldgsts,
-            program.wide_waits,
-            max_queued,
-            strict=True,
+        depbar is not None or groups >= 0 or bool(wide_waits) or queued > 0
+        for depbar, groups, wide_waits, queued in zip(
+            program.depbar_waits, program.max_pending_groups, program.wide_waits, max_queued, strict=True
         )
     ]
     columns = (
@@ -168,7 +162,6 @@ def make_steps(
         program.read_scoreboard,
         program.async_mma_cycles,
         program.async_mma_pipe,
-        program.operand_share,
         program.ends_wgmma_group,
         program.is_ldgsts,
         program.is_ldgdepbar,
@@ -300,7 +293,6 @@ class SimulatedWarp:
         "is_waiting_for_phase",
         "iteration",
         "last_ldgsts_end",
-        "ldgsts_ends",
         "number",
         "pending_results",
         "phase",
@@ -326,7 +318,6 @@ class SimulatedWarp:
         sequences: list[StepSequence],
         pipe_free: list[float],
         products: WarpProducts,
-        max_ldgsts: int,
     ) -> None:
         self.number, self.role, self.cta = number, role, cta
         self.turn = number  # of warps at the same time, the lowest goes first
@@ -346,8 +337,6 @@ class SimulatedWarp:
         # Asynchronous work: products, and ends of LDGSTS.
         self.products = products
         self.last_ldgsts_end = 0.0
-        # as many as may be in flight, no limit where 0
-        self.ldgsts_ends: deque[float] = deque(maxlen=max_ldgsts or None)
         # By pipeline of mbarriers: waits and arrivals so far.
         self.wait_counts = [0.0] * len(cta.pipeline_phases)
         self.arrival_counts = [0.0] * len(cta.pipeline_phases)

@@ -33,20 +33,14 @@ class SmParameters(Struct, frozen=True, kw_only=True):
     load_store_queue_cycles: float  # work that queues for the load/store path before warps stall
     l2_burst_cycles: float  # work that the L2 takes at once
     dram_burst_cycles: float  # likewise the DRAM
-    store_queue_cycles: float  # work of the L2 that stores may leave in its queue before they stall
     dram_load_cycles: float  # see `MemorySubsystem.dram_load_cycles`
     cta_start_interval_cycles: float  # between two CTAs that begin on the SM
     cta_end_interval_cycles: float  # between two CTAs of the SM whose ends the GPU takes notice of
     cta_turnover_cycles: float  # from the end of a CTA until the next one in its slot begins
     read_release_cycles: float  # until a memory instruction has read its registers
     pipelines: tuple[PipelineParameters, ...] = ()  # of mbarriers
-    max_ldgsts_in_flight: int = 0  # of one warp; 0 where nothing limits them
     l2_store_factor: float = 0.0  # see `L2Cache`; 0 where there is none
-    # While a product of a warpgroup runs: factor on the cycles of pipes, and least share of the banks' cycles
-    # that the load/store path has.
-    pipe_slowdowns: Mapping[int, float] = {}
-    min_path_share: float = 1.0
-    operand_queue_cycles: float = 0.0  # of reads by products that are queued before a request of the path
+    pipe_slowdowns: Mapping[int, float] = {}  # factor on the cycles of pipes while a warpgroup's product runs
     max_queued_products: int = 0  # of a sub-core, see `WarpgroupContention`; 0 where nothing limits them
     dispatch_cycles: float = 0.0  # of the port that LDG and the XU share; 0: no limit
     issues_in_runs: bool = False  # see `issue_order`

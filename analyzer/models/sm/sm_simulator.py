@@ -39,7 +39,6 @@ from analyzer.models.sm.instruction_fetch import InstructionCache
 from analyzer.models.sm.iteration_plan import find_listed_share, plan_warp
 from analyzer.models.sm.mbarriers import Mbarriers
 from analyzer.models.sm.memory_resources import FENCE_KINDS, LoadStorePath
-from analyzer.models.sm.operand_reads import OperandReads
 from analyzer.models.sm.resource_demand import StepKind
 from analyzer.models.sm.simulated_warp import (
     EventHeap,
@@ -67,9 +66,8 @@ TENSOR_PIPE_INDEX = PIPE_INDEX[Pipe.TENSOR]
 _WAIT_CAUSE_BY_PIPE = tuple(
     int(WAIT_CAUSE_BY_PIPE.get(pipe, WaitCause.MEMORY_PIPE)) for pipe in range(ISSUE_INDEX)
 )
-_GMMA, _LONG_SCOREBOARD, _DISPATCH, _MATH_PIPE = (
-    int(cause)
-    for cause in (WaitCause.GMMA, WaitCause.LONG_SCOREBOARD, WaitCause.DISPATCH, WaitCause.MATH_PIPE)
+_GMMA, _DISPATCH, _MATH_PIPE = (
+    int(cause) for cause in (WaitCause.GMMA, WaitCause.DISPATCH, WaitCause.MATH_PIPE)
 )
 _START, _HAS_WAITED, _HAS_ISSUED = (
     int(phase) for phase in (StepPhase.START, StepPhase.HAS_WAITED, StepPhase.HAS_ISSUED)
@@ -141,10 +139,9 @@ class _SmSimulator:
         self.heap: EventHeap = []
         # Beside products of warpgroups, and in runs, warps issue in turns; see the module and `issue_order`.
         self.takes_turns, self.turn = bool(parameters.pipe_slowdowns) or parameters.issues_in_runs, 0
-        operand_reads = OperandReads(parameters.min_path_share, parameters.operand_queue_cycles)
-        self.subcores = Subcores(parameters.n_subcores, parameters.read_release_cycles, operand_reads)
+        self.subcores = Subcores(parameters.n_subcores, parameters.read_release_cycles)
         self.mbarriers = Mbarriers(parameters, self.heap, warp_programs)
-        self.path = LoadStorePath(parameters, self.heap, self.mbarriers, operand_reads)
+        self.path = LoadStorePath(parameters, self.heap, self.mbarriers)
         self.barriers = CtaBarriers(self.heap, self.path)
         self.code = None if parameters.fetch is None else InstructionCache(parameters.fetch)
         self.handlers = self.list_handlers()
@@ -352,7 +349,6 @@ class _SmSimulator:
                 self.plans[role].sequences,
                 self.subcores.pipe_free[subcore],
                 WarpProducts(self.subcores.product_ends[subcore]),
-                parameters.max_ldgsts_in_flight,
             )
             self.next_warp_number -= 1
             cta.warps.append(warp)
@@ -475,7 +471,7 @@ def _wait_for_code(code: InstructionCache, step: SimulatedStep, time: float) -> 
 
 
 def _wait_for_counts(warp: SimulatedWarp, step: SimulatedStep, time: float) -> float:
-    """Return when no more results, groups of products or LDGSTS are pending than a step allows."""
+    """Return when no more results or groups of products are pending than a step allows."""
     if step.depbar_wait is not None:
         board, max_pending = step.depbar_wait
         queue = warp.pending_results[board]
@@ -490,8 +486,6 @@ def _wait_for_counts(warp: SimulatedWarp, step: SimulatedStep, time: float) -> f
         time = _wait_until(warp.products.wide_ends.get(product, 0.0), step, _DISPATCH, time)
     if step.max_queued_products:
         time = _wait_for_room(warp.products.queue, step, time)
-    if step.is_ldgsts and len(warp.ldgsts_ends) == warp.ldgsts_ends.maxlen:
-        time = _wait_until(warp.ldgsts_ends.popleft(), step, _LONG_SCOREBOARD, time)
     return time
 
 

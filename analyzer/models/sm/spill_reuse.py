@@ -71,19 +71,6 @@ def measure_spill_reuse(model_input: ModelInput) -> SpillAccesses:
     return SpillAccesses(rows, l2_share, dram_share, of_l2 * l2_share + of_dram * dram_share)
 
 
-def count_resident_bytes(model_input: ModelInput, passes: float) -> float:
-    """Count the bytes that the CTAs resident on all SMs access while they go through their code once.
-
-    passes: of a CTA through its code.
-    """
-    rows = _mask_local_rows(model_input)
-    slots = {touch.slot for touch in _iterate_frame_accesses(model_input, rows)}
-    frame = len(slots) * _WORD_BYTES * model_input.block_threads
-    sms = min(model_input.gpu.sm_count, model_input.grid_ctas)
-    moved = _count_global_bytes_per_cta(model_input) / passes
-    return (frame + moved) * model_input.occupancy.ctas_per_sm * sms
-
-
 def _compute_cache_capacities(
     model_input: ModelInput, n_slots: int, again: float
 ) -> "tuple[_CacheCapacity, _CacheCapacity]":
@@ -100,8 +87,8 @@ def _compute_cache_capacities(
     l2 = model_input.gpu.file.l2.size_bytes.value / model_input.gpu.sm_count
     l2 *= frame / (frame + _count_global_bytes_per_cta(model_input) / again)
     of_all = _WORD_BYTES * model_input.block_threads * ctas
-    begin, end = memory.spill_lost_from.value, memory.spill_lost_by.value
-    return _CacheCapacity(l1 / of_all, begin, end), _CacheCapacity(l2 / of_all, begin, end)
+    begin = memory.spill_lost_from.value
+    return _CacheCapacity(l1 / of_all, begin), _CacheCapacity(l2 / of_all, begin)
 
 
 def _is_store(opcode: Opcode) -> bool:
@@ -141,9 +128,7 @@ class _CacheCapacity(Struct, frozen=True):
     """Words of each thread that a cache has room for."""
 
     words_per_thread: float
-    # Parts of that at which evictions begin and at which all is evicted (see `MemorySubsystem`).
-    eviction_start: float
-    eviction_end: float
+    eviction_start: float  # part of that at which evictions begin, see `MemorySubsystem`
 
     def compute_evicted_share(self, gap: int) -> float:
         """Return the evicted share of words at a reuse distance.
@@ -152,7 +137,7 @@ class _CacheCapacity(Struct, frozen=True):
         """
         if not self.words_per_thread:
             return 1.0
-        part = (gap / self.words_per_thread - self.eviction_start) / (self.eviction_end - self.eviction_start)
+        part = (gap / self.words_per_thread - self.eviction_start) / (1.0 - self.eviction_start)
         return min(1.0, max(0.0, part))
 
 

@@ -12,7 +12,6 @@ from collections import deque
 
 from analyzer.demand.opcode_costs import PIPE_INDEX
 from analyzer.ir.scheduling import SM_LEVEL_PIPES, Pipe
-from analyzer.models.sm.operand_reads import OperandReads
 from analyzer.models.sm.simulated_warp import SimulatedStep, SimulatedWarp
 from analyzer.models.wait_causes import REGISTER_PORTS_INDEX
 
@@ -27,15 +26,13 @@ class Subcores:
 
     __slots__ = (
         "n_warps",
-        "operand_reads",
         "pipe_free",
         "product_ends",
         "product_latency_cycles",
         "read_release_cycles",
     )
 
-    def __init__(self, n_subcores: int, read_release_cycles: float, operand_reads: OperandReads) -> None:
-        self.operand_reads = operand_reads
+    def __init__(self, n_subcores: int, read_release_cycles: float) -> None:
         self.pipe_free = [[0.0] * (OWNER_INDEX + 1) for _ in range(n_subcores)]
         self.product_ends = [deque[float]() for _ in range(n_subcores)]  # of products not known to be done
         self.n_warps = [0] * n_subcores
@@ -81,8 +78,6 @@ class Subcores:
         pipe_free = self.pipe_free[0] if pipe in _SHARED_PIPES else warp.pipe_free
         begin = max(pipe_free[pipe], warp.products.last_end, at)
         done = begin + step.async_mma_cycles
-        if step.operand_share and warp.pipe_free is self.pipe_free[0]:
-            self.operand_reads.add(begin, done, step.operand_share)  # those of the others run beside it
         warp.products.last_end = pipe_free[pipe] = done
         if step.max_queued_products:
             warp.products.queue.append(done)

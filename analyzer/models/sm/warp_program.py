@@ -88,7 +88,6 @@ class WarpProgram(Struct, eq=False):
     # Asynchronous products: cycles on their pipe, and whether a group of them ends here.
     async_mma_cycles: list[float] = field(default_factory=list)
     async_mma_pipe: list[int] = field(default_factory=list)
-    operand_share: list[float] = field(default_factory=list)  # of these cycles, reading shared memory
     ends_wgmma_group: list[bool] = field(default_factory=list)
     is_ldgsts: list[bool] = field(default_factory=list)
     is_ldgdepbar: list[bool] = field(default_factory=list)  # its scoreboard clears after the LDGSTS before it
@@ -337,7 +336,6 @@ class _StepBuilder:
         warp_program.read_scoreboard.append(-1 if read == NO_BARRIER else read)
         warp_program.async_mma_cycles.append(share * float(resource_demand.async_mma_cycles[last]))
         warp_program.async_mma_pipe.append(timing.pipe[last])
-        warp_program.operand_share.append(float(resource_demand.operand_shares[last]))
         warp_program.ends_wgmma_group.append(last in timing.group_end_rows)
         opcode = timing.kernel.find_opcode(last)
         warp_program.is_ldgsts.append(opcode.kind is OpKind.ASYNC_COPY)
