@@ -29,7 +29,7 @@ OTHER_PTXAS_FROM = 90  # from this architecture on, Triton's wheel assembles wit
 FIXED_DATE = 1_750_000_000
 CUDA_ARCHS = {"report16": (75, 80, 86, 89, 90, 100, 120), "exactness": (80, 89, 90, 100, 120),
               "specialized": (90,), "textures": (80,), "generic": (80, 90, 120),
-              "atomics": (75, 90), "pipelines": (80,)}  # fmt: skip
+              "atomics": (75, 90), "pipelines": (80,), "arithmetic": (80, 90, 100)}  # fmt: skip
 FEATURES_OF_ONE_ARCH = {"specialized"}  # compiled for sm_90a, not sm_90
 BINARY_BESIDE = {"specialized"}  # a dump lacks the offsets of arguments after a tensor map
 NVCC_FLAGS = ("-O3", "-lineinfo", "-cubin")

@@ -99,14 +99,21 @@ def judge_known_kernel(candidate: Candidate, old: BaselineKernel, *, is_comparab
     new = candidate.facts
     is_equal = old.code == new.code and old.launch == new.launch and old.launch_digest == new.launch_digest
     is_assumed_alike = old.assumed_launch == new.assumed_launch
+    missing = () if is_equal else candidate.report.missing_code
     judge = _Judge(candidate, old, is_comparable=is_comparable and is_assumed_alike)
+    if missing:
+        message = f"it is not compared, since a part of its code is not known: {missing[0]}"
+        judge.add_violation("code-unknown", Level.WARNING, message)
     if is_comparable and not is_assumed_alike:
         message = (
             f"its times are not compared, since other launches were assumed ({old.assumed_launch or 'none'} "
             f"in the baseline, {new.assumed_launch or 'none'} now): --launch FILE gives those that you run"
         )
         judge.add_violation("assumed-launch-changed", Level.WARNING, message)
-    judge.judge_changes(is_equal=is_equal)
+    if missing:
+        judge.list_figures()
+    else:
+        judge.judge_changes(is_equal=is_equal)
     judge.judge_budgets()
     status = KernelStatus.SAME if is_equal else KernelStatus.CHANGED
     if list_name_forms(old.name)[0] != list_name_forms(new.name)[0]:

@@ -26,16 +26,10 @@ class WarpDemand(Struct, frozen=True, kw_only=True):
 
     instructions: float  # issue slots
     pipes: Mapping[Pipe, PipeDemand]  # in order of `Pipe`, without unused ones
-    flops: float  # an FMA counts two
     tensor_fma: float
     global_bytes: float
     shared_bytes: float
     local_bytes: float
-
-    @property
-    def arithmetic_intensity(self) -> float | None:
-        """Flops per byte requested from global memory; None if nothing is requested."""
-        return self.flops / self.global_bytes if self.global_bytes else None
 
 
 def count_instruction_executions(cfg: Cfg, block_counts: tuple[float, ...]) -> FloatArray:
@@ -82,7 +76,6 @@ def compute_warp_demand(
             for i, pipe in enumerate(PIPES)
             if operations[i] > 0 and pipe is not Pipe.FRONTEND
         },
-        flops=float(executed @ costs.flops[used]),
         tensor_fma=float(executed @ costs.tensor_fma[used]),
         global_bytes=float(weights @ moved.global_bytes[rows]),
         shared_bytes=float(weights @ moved.shared_bytes[rows]),

@@ -348,11 +348,12 @@ class _RowFinder:
 
 
 def _is_direct_call(form: InstructionForm) -> bool:
-    """Return whether a call names its callee, as `CALL.REL.NOINC 0x370` does.
+    """Return whether a call names its callee, as `CALL.REL.NOINC 0x370` and CALL.ABS.NOINC `(f) do.
 
     With a register before it, the address is only the base that the register counts from.
     """
-    return len(form.operands) == 1 and "REL" in form.opcode.modifiers
+    is_named = "REL" in form.opcode.modifiers or isinstance(form.operands[0], Label)
+    return len(form.operands) == 1 and is_named
 
 
 def _has_absolute_target(form: InstructionForm) -> bool:

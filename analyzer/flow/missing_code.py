@@ -5,7 +5,11 @@ behind it is not counted, so no count of the function is exact.
 
     0x20  @P0 BRA 0x500     leads to 0x500, which is not in the input
     0x30  FADD R2, R2, R2   the last instruction: the code ends without EXIT
+
+So is a call of a function that the input does not have: of the system (malloc, printf) or of another file.
 """
+
+from collections.abc import Sequence
 
 from analyzer.flow.cfg import Cfg, MissingCode
 
@@ -13,15 +17,29 @@ CUT_OFF_CODE = "cut-off-code"  # code of the warning
 _MAX_SHOWN_WAYS = 3
 
 
-def format_missing_code(cfg: Cfg) -> tuple[str, ...]:
-    """Return a sentence for the report about what is missing of a function; empty where it is whole."""
+def format_missing_code(cfg: Cfg, called_rows: Sequence[int] = ()) -> tuple[str, ...]:
+    """Return sentences for the report about code that is missing; none where all is there.
+
+    called_rows: calls of functions outside the input that were executed.
+    """
     ways = [_format_way(cfg, missing) for missing in cfg.missing_code]
-    if not ways:
-        return ()
-    if cfg.kernel.is_excerpt:
-        return ("a part of a kernel: what stands around it is not counted",)
-    more = f" and {len(ways) - _MAX_SHOWN_WAYS} more" if len(ways) > _MAX_SHOWN_WAYS else ""
-    return (f"the code is cut off: {', '.join(ways[:_MAX_SHOWN_WAYS])}{more}; what follows is not counted",)
+    found = []
+    if ways and cfg.kernel.is_excerpt:
+        found.append("a part of a kernel: what stands around it is not counted")
+    elif ways:
+        found.append(f"the code is cut off: {_format_first(ways)}; what follows is not counted")
+    if called_rows:
+        places = [f"{int(cfg.kernel.addresses[row]):#06x}" for row in called_rows]
+        found.append(
+            "calls of functions that the input does not have (malloc, printf or of another file) at "
+            f"{_format_first(places)}: what runs there is not counted"
+        )
+    return tuple(found)
+
+
+def _format_first(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - _MAX_SHOWN_WAYS} more" if len(texts) > _MAX_SHOWN_WAYS else ""
+    return ", ".join(texts[:_MAX_SHOWN_WAYS]) + more
 
 
 def _format_way(cfg: Cfg, missing: MissingCode) -> str:

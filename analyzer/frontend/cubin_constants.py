@@ -98,7 +98,7 @@ def _collect_variables(elf: CubinElf, sections: set[int]) -> dict[int, list[tupl
 def _read_relocations(elf: CubinElf, target: int, sections: Iterable[Section]) -> Iterator[Relocation]:
     limit = elf.sections[target].size
     for section in sections:
-        for offset, kind, symbol_index, addend in _read_relocation_entries(elf, section):
+        for offset, kind, symbol_index, addend in read_relocation_entries(elf, section):
             size = 4 if kind in _RELOCATION_TYPES_32BIT else 8
             symbol = elf.read_symbol(symbol_index)
             if offset + size > limit:
@@ -112,7 +112,7 @@ def _read_relocations(elf: CubinElf, target: int, sections: Iterable[Section]) -
             )
 
 
-def _read_relocation_entries(elf: CubinElf, section: Section) -> Iterator[tuple[int, int, int, int]]:
+def read_relocation_entries(elf: CubinElf, section: Section) -> Iterator[tuple[int, int, int, int]]:
     """Yield (offset, type, index of the symbol, addend)."""
     body, layout = elf.read_section(section), _RELA_LAYOUT if section.type == SHT_RELA else _REL_LAYOUT
     for position in range(0, len(body), layout.size):

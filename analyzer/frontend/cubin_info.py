@@ -11,10 +11,19 @@ from enum import IntEnum
 
 from msgspec import Struct, field
 
-from analyzer.frontend.cubin_constants import read_constant_banks
-from analyzer.frontend.cubin_elf import OSABI_CUDA_13, CubinElf, DamagedElfError, Section, unpack_fields
+from analyzer.frontend.cubin_constants import read_constant_banks, read_relocation_entries
+from analyzer.frontend.cubin_elf import (
+    OSABI_CUDA_13,
+    SHT_REL,
+    SHT_RELA,
+    CubinElf,
+    DamagedElfError,
+    Section,
+    unpack_fields,
+)
 from analyzer.frontend.kernel_metadata import KernelMetadata
-from analyzer.ir.module import KernelResources
+from analyzer.frontend.linking import CodeRelocation
+from analyzer.ir.module import INSTRUCTION_BYTES, KernelResources
 from analyzer.text.errors import InputError
 
 _TWO_WORDS = struct.Struct("<II")
@@ -23,6 +32,7 @@ _BANK_RANGE_LAYOUT = struct.Struct("<IHH")
 _PARAMETER_LAYOUT = struct.Struct("<IHHI")
 _ATTRIBUTE_LAYOUT = struct.Struct("<BBH")
 _UNBOUNDED_STACK = 0xFFFFFFFF  # recursion
+_HIGH_RELOCATIONS = frozenset({57})  # R_CUDA_ABS32_HI_32, as cuobjdump -elf names it
 _EIFMT_SVAL = 4  # the 16-bit value is the size of the payload after it
 
 
@@ -118,10 +128,32 @@ def _parse_kernels(elf: CubinElf) -> dict[str, _KernelInfo]:
     for section in elf.sections:
         if section.name == ".nv.info" or section.name.startswith(".nv.info."):
             _apply_attributes(elf, section, kernels)
+    _read_code_symbols(elf, kernels)
     banks = read_constant_banks(elf)
     for name, kernel in kernels.items():
         kernel.metadata.constant_banks = banks.find_banks(name)
     return kernels
+
+
+def _read_code_symbols(elf: CubinElf, kernels: dict[str, _KernelInfo]) -> None:
+    """Note which functions are kernels, and where their code has addresses that the loader writes."""
+    for number in range(elf.n_symbols):
+        symbol = elf.read_symbol(number)
+        if symbol.is_function and (kernel := kernels.get(symbol.name)):
+            kernel.metadata.is_entry = symbol.is_entry
+    for section in elf.sections:
+        if section.type not in (SHT_REL, SHT_RELA) or section.info >= len(elf.sections):
+            continue
+        if kernel := kernels.get(elf.sections[section.info].find_kernel_name(".text.")):
+            kernel.metadata.code_relocations += [
+                CodeRelocation(
+                    address=offset - offset % INSTRUCTION_BYTES,
+                    symbol=elf.read_symbol(index).name,
+                    addend=addend,
+                    is_high=kind in _HIGH_RELOCATIONS,
+                )
+                for offset, kind, index, addend in read_relocation_entries(elf, section)
+            ]
 
 
 def _find_flag_barriers(elf: CubinElf, section: Section) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from analyzer.frontend.linking import CodeRelocation
 from analyzer.ir.launch import MAX_BLOCK_THREADS, MAX_CLUSTER_CTAS, Dim3
 from analyzer.ir.module import ConstantBank, Kernel, Module, Parameter
 
@@ -20,6 +21,8 @@ class KernelMetadata(Struct, kw_only=True):
     constant_banks: list[ConstantBank] = field(default_factory=list)
     cluster: Dim3 | None = None
     required_block_threads: int | None = None
+    is_entry: bool = True  # False for a device function
+    code_relocations: list[CodeRelocation] = field(default_factory=list)
 
     def add_parameter(self, ordinal: int, offset: int, size_bytes: int, space: int) -> None:
         """Add a parameter (EIATTR_KPARAM_INFO).
@@ -79,4 +82,5 @@ def _apply_metadata(kernel: Kernel, metadata: KernelMetadata | None) -> Kernel:
         parameter_base=metadata.parameter_base,
         constant_banks=tuple(sorted(metadata.constant_banks, key=lambda bank: bank.number)),
         cluster=metadata.cluster,
+        is_entry=kernel.is_entry and metadata.is_entry,
     )

@@ -12,12 +12,15 @@ Lines that end in a colon are labels; a name of a function above its first instr
 
 import re
 
+from msgspec.structs import replace
+
 from analyzer.frontend.code_listing import (
     LISTING_HINT,
     ListedFunction,
     ListedInstruction,
     build_listing_module,
 )
+from analyzer.frontend.listed_resources import ListedResources
 from analyzer.frontend.sass_diagnostics import SassDiagnostics
 from analyzer.frontend.sass_lines import ARCH, ARCH_FLAG, FUNCTION_HEADER, TEXT_SECTION, parse_label
 from analyzer.ir.module import Module, SourceFormat
@@ -66,6 +69,7 @@ class _ListingParser:
         self.function = ListedFunction(name, is_excerpt=source_format is SourceFormat.LISTING)
         self.functions = [self.function]
         self.is_named = False
+        self.resources = ListedResources()
 
     def parse(self, data: bytes) -> Module:
         try:
@@ -78,13 +82,20 @@ class _ListingParser:
             if len(line) > _MAX_LINE_CHARACTERS:
                 raise self._make_error("the line is longer than any instruction", number, line[:80], 0)
             self._parse_line(number, line.rstrip("\r"))
-        return build_listing_module(self.path, self.source_format, self.functions, self.diagnostics)
+        module = build_listing_module(self.path, self.source_format, self.functions, self.diagnostics)
+        kernels = [
+            replace(kernel, resources=self.resources.find(kernel.name) or kernel.resources)
+            for kernel in module.kernels
+        ]
+        return replace(module, kernels=tuple(kernels))
 
     def _parse_line(self, number: int, line: str) -> None:
         if (word := _UPPER_WORD.match(line)) and self.function.instructions:
             self.function.instructions[-1].control_word = int(word[1], 16)
             return
         if self._parse_header(number, line):
+            return
+        if self.resources.feed_line(line.strip().encode(), self.function.name):
             return
         if self.source_format is SourceFormat.CUDA_GDB and not _DEBUGGER_LINE.match(line):
             return

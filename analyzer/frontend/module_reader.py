@@ -20,6 +20,7 @@ from analyzer.frontend.arch_lookup import find_arch_entry, find_compiled_name, s
 from analyzer.frontend.format_refusals import check_readable
 from analyzer.frontend.input_format import HEAD_BYTES, InputFormat, detect_format
 from analyzer.frontend.kernel_metadata import KernelMetadata, add_kernel_metadata
+from analyzer.frontend.linking import CodeRelocation, link_callees
 from analyzer.frontend.ptx_reader import PtxOptions, add_ptx_lines_later, read_ptx
 from analyzer.frontend.resource_usage import read_resource_usage
 from analyzer.frontend.sass_diagnostics import MIN_ARCH, is_unsupported_arch, make_old_arch_error
@@ -81,6 +82,8 @@ def read_module(
     usage = None if usage_path is None else _read_usage_file(Path(usage_path))
     with _open_input(path) as file:
         module, is_dump = _read_input(path, file, _choose_ptx_options(ptx, arch))
+    if is_dump:
+        module = link_callees(module)
     if arch:
         module = set_missing_arch(module, arch)
     if usage is None and is_dump:
@@ -321,7 +324,13 @@ def _read_cubin(display_path: str, path: str) -> Module:
 
 def _add_cubin_info(module: Module, cubin_info: "CubinInfo") -> Module:
     module = _add_resources(module, lambda kernel: cubin_info.resources.get(kernel.name))
-    return add_kernel_metadata(module, lambda kernel: cubin_info.metadata.get(kernel.name))
+    module = add_kernel_metadata(module, lambda kernel: cubin_info.metadata.get(kernel.name))
+    return link_callees(module, lambda kernel: _list_code_relocations(cubin_info, kernel))
+
+
+def _list_code_relocations(cubin_info: "CubinInfo", kernel: Kernel) -> Sequence[CodeRelocation]:
+    metadata = cubin_info.metadata.get(kernel.name)
+    return () if metadata is None else metadata.code_relocations
 
 
 def _add_sibling_ptx_lines(module: Module, path: str) -> Module:

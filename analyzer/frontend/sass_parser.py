@@ -15,6 +15,7 @@ import numpy as np
 from analyzer.frontend.garbage_collection import pause_garbage_collection
 from analyzer.frontend.instruction_decoder import FormDecoder, SassSyntaxError
 from analyzer.frontend.kernel_builder import KernelBuilder, TextInterner, build_kernel
+from analyzer.frontend.listed_resources import ListedResources
 from analyzer.frontend.resource_usage import parse_usage_function, parse_usage_line
 from analyzer.frontend.sass_diagnostics import (
     HINT_DUMP,
@@ -71,6 +72,7 @@ class _SassParser:
         self.source_format = SourceFormat.CUOBJDUMP
         self.usage: dict[tuple[str, str], KernelResources] = {}
         self.usage_name = self.usage_arch = ""
+        self.listed_resources = ListedResources()
         self.listed_images: set[str] = set()  # kinds of images that cuobjdump's headers name
         self.source_lines: dict[SourceLine, int] = {}
 
@@ -221,7 +223,7 @@ class _SassParser:
         elif stripped.startswith(b"arch =") and (match := ARCH.search(stripped)):
             self.usage_arch = f"sm_{match[1].decode()}"
         else:
-            return False
+            return self.listed_resources.feed_line(stripped, self.kernels[-1].name if self.kernels else "")
         return True
 
     def _begin_kernel(self, chunk: SassChunk, line: bytes, name: bytes) -> None:
@@ -284,6 +286,9 @@ class _SassParser:
             opcodes=tuple(self.interner.opcodes),
             decode=self.decoder.decode,
         )
+        for builder in self.kernels:
+            if (found := self.listed_resources.find(builder.name)) is not None:
+                self.usage.setdefault((builder.arch, builder.name), found)
         origins = tuple(self.source_lines)
         kernels = tuple(
             build_kernel(builder, form_table, self.interner.branch_annotations, origins, self.usage)

@@ -91,6 +91,13 @@ class FormTable:
         self._forms: list[InstructionForm | None] = [None] * len(texts)
         self._masks: dict[Callable[[Opcode], bool], BoolArray] = {}
 
+    def extend(self, texts: Mapping[str, int]) -> "FormTable":
+        """Return the table with more texts behind its own; texts: to the id of one with the same opcode."""
+        more = self.opcode_ids[list(texts.values())] if texts else self.opcode_ids[:0]
+        return FormTable(
+            (*self.texts, *texts), np.concatenate([self.opcode_ids, more]), self.opcodes, self._decode
+        )
+
     def make_opcode_mask(self, test: Callable[[Opcode], bool]) -> BoolArray:
         """Return which opcodes pass a test, [n_opcode], read-only.
 

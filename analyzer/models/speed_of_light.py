@@ -13,16 +13,13 @@ from enum import StrEnum
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
-from analyzer.demand.tcgen05_tiles import is_tcgen05_mma
 from analyzer.hardware.gpu import Gpu, find_sched_timing
 from analyzer.hardware.schema import Arch
-from analyzer.ir.arrays import FloatArray, order_by_first_place
-from analyzer.ir.module import InstructionForm, Kernel
-from analyzer.ir.opcode import Opcode, OpKind
-from analyzer.ir.operand import ConstantBankOperand, Register
+from analyzer.ir.arrays import order_by_first_place
+from analyzer.ir.opcode import OpKind
 from analyzer.ir.scheduling import WARP_SIZE, SchedClass, TensorRate
+from analyzer.models.arithmetic import measure_arithmetic
 from analyzer.models.bounds import DRAM_BOUND, L1_BOUND, L2_BOUND
 from analyzer.models.interface import ModelInput
 from analyzer.models.l2_rate import compute_launch_l2_gbps
@@ -121,11 +118,12 @@ def _measure_compute(
     model_input: ModelInput, seconds: float, clock_mhz: float
 ) -> tuple[ComputeThroughput, ...]:
     opcodes, gpu = model_input.kernel.form_table.opcodes, model_input.gpu
-    executed = _count_warp_executions(model_input)
+    flops = measure_arithmetic(model_input).flops * _count_warps(model_input)
+    flops_by_opcode = np.bincount(model_input.kernel.opcode_ids, weights=flops, minlength=len(opcodes))
     found: dict[tuple[str, Unit, bool], _Work] = {}
     for number in order_by_first_place(model_input.kernel.opcode_ids, len(opcodes)).tolist():
         opcode = opcodes[number]
-        operations = float(executed[number] * model_input.costs.flops[number])
+        operations = float(flops_by_opcode[number])
         if not operations:
             continue
         rate = None if opcode.mma_shape is None else opcode.mma_shape.tensor_rate
@@ -155,57 +153,6 @@ def _measure_compute(
         for (name, unit, is_float), work in found.items()
     ]
     return tuple(sorted(entries, key=lambda one: (-(one.peak_share or 0.0), one.data_type, one.unit)))
-
-
-def _count_warp_executions(model_input: ModelInput) -> FloatArray:
-    """Count the executions of each opcode by the grid's warps, active lanes over 32 where they are known.
-
-    Matrix products count in full. Where it is not known which warp issues tcgen05 products, one of a CTA
-    does. Half-precision operations on constants alone do not count: compilers set registers by them.
-    """
-    ids, table = model_input.kernel.opcode_ids, model_input.kernel.form_table
-    executions = model_input.execution_counts * _count_warps(model_input)
-    profile = model_input.profile
-    if profile is not None:
-        lanes, runs = profile.block_active_lanes, profile.block_executions * WARP_SIZE
-        share = np.where(runs > 0, lanes / np.maximum(runs, 1), 1.0)
-        blocks = np.asarray(model_input.cfg.block_of)
-        is_vector = ~table.make_opcode_mask(_is_matrix_product)[ids[: len(blocks)]]
-        executions[: len(blocks)] *= np.where(is_vector, share[blocks], 1.0)
-    else:
-        once = table.make_opcode_mask(is_tcgen05_mma)[ids]
-        executions[once] /= model_input.occupancy.warps_per_cta
-    executions[_mask_constant_moves(model_input.kernel)] = 0.0
-    return np.bincount(ids, weights=executions, minlength=len(table.opcodes)).astype(np.float64)
-
-
-def _mask_constant_moves(kernel: Kernel) -> NDArray[np.bool_]:
-    """Mark half-precision operations that read no register, such as `HFMA2.MMA R3, -RZ, RZ, 0, 0.5`, [n]."""
-    table = kernel.form_table
-    is_half = table.make_opcode_mask(_is_half_operation)[kernel.opcode_ids]
-    text_ids = sorted(set(kernel.text_ids[is_half].tolist()))  # np.unique would import numpy.ma
-    moves = [text_id for text_id in text_ids if not _reads_value(table.decode_form(text_id))]
-    marked: NDArray[np.bool_] = (
-        np.isin(kernel.text_ids, moves) if moves else np.zeros(len(kernel), dtype=bool)
-    )
-    return marked
-
-
-def _is_half_operation(opcode: Opcode) -> bool:
-    return opcode.kind is OpKind.HALF and opcode.mma_shape is None
-
-
-def _reads_value(form: InstructionForm) -> bool:
-    """Return whether a source is a register or a word of a constant bank; the first operand is the result."""
-    return any(
-        isinstance(operand, ConstantBankOperand)
-        or (isinstance(operand, Register) and operand.index is not None)
-        for operand in form.operands[1:]
-    )
-
-
-def _is_matrix_product(opcode: Opcode) -> bool:
-    return opcode.mma_shape is not None
 
 
 def _compute_tensor_peak(gpu: Gpu, rate: TensorRate, clock_mhz: float) -> float | None:

@@ -36,9 +36,7 @@ def _describe_cause(kernel: KernelReport) -> str:
         return ", execution did not come to the end"
     if kernel.missing_code:
         return ": a part of the code is missing"
-    if kernel.counts.is_sample:
-        return " rest on a sample of the grid"
-    return " hang on calls of functions that the input does not have"
+    return " rest on a sample of the grid" if kernel.counts.is_sample else ""
 
 
 def make_unknown_line(kernel: KernelReport) -> Text | None:

@@ -24,6 +24,11 @@ _NAMED_RULES = {
         "removed kernel",
         "The old side, or the baseline, has the kernel; the new one has not.",
     ),
+    "code-unknown": (
+        "unknown code",
+        "A part of the kernel's code is not in the input, such as a function of another file: its figures "
+        "say nothing.",
+    ),
     "assumed-launch-changed": (
         "assumed launch changed",
         "Nobody gives the launch of the kernel, and what is assumed of it follows its code, which changed.",

@@ -340,6 +340,8 @@ def _make_demand_line(kernel: KernelReport) -> RenderableType:
     facts = [f"{kernel.counts.instructions_per_warp:,.0f} instructions"]
     if kernel.flops:
         facts.append(f"{kernel.flops:,.0f} flop")
+    if kernel.conversions:
+        facts.append(f"{kernel.conversions:,.0f} conversions")
     facts += [f"{count:,.0f} B {level}" for level, count in kernel.bytes.items() if count]
     if kernel.arithmetic_intensity:
         facts.append(f"{kernel.arithmetic_intensity:,.2f} flop/B")

@@ -489,7 +489,13 @@ class KernelReport(Struct, frozen=True, kw_only=True):
     constant_operands: int
     pipes: Mapping[str, PipeEntry]
     bytes: Mapping[str, float]
-    flops: float
+    flops: Annotated[
+        float, Meta(description="Operations of the mean warp in active lanes; a multiply-add counts two.")
+    ]
+    helper_flops: Annotated[
+        float, Meta(description="Operations that compute nothing: moves, and help for integer divisions.")
+    ] = 0.0
+    conversions: Annotated[float, Meta(description="Values that are converted to another type.")] = 0.0
     tensor_fma: float
     arithmetic_intensity: float | None
     counts: CountsEntry

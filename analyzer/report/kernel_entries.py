@@ -2,9 +2,8 @@
 
 from analyzer.demand.stack_use import measure_stack_use
 from analyzer.demand.warp_demand import WarpDemand
-from analyzer.execution.profile.provenance import Provenance
-from analyzer.flow.missing_code import format_missing_code
 from analyzer.ir.launch import Dim3
+from analyzer.models.arithmetic import measure_arithmetic
 from analyzer.models.interface import ModelInput
 from analyzer.models.model_result import ModelResult
 from analyzer.models.prediction_figures import PredictionFigures
@@ -25,7 +24,7 @@ from analyzer.report.loop_entries import list_loops_not_entered, make_loop_entri
 from analyzer.report.memory_entries import make_memory_entries, make_space_entries, make_traffic_entry
 from analyzer.report.pipe_entries import make_pipe_entries
 from analyzer.report.speed_of_light_entries import make_speed_of_light_entry
-from analyzer.report.unknown_entries import make_unknown_entries
+from analyzer.report.unknown_entries import list_missing_code, make_unknown_entries
 from analyzer.text.demangling import demangle
 from analyzer.text.source_files import SourceFiles
 
@@ -45,6 +44,8 @@ def make_kernel_report(
     """
     kernel, mix, first = analysis.kernel, analysis.mix, analysis.first_result
     demand, stack = first.model_input.demand if first else None, measure_stack_use(kernel)
+    arithmetic = measure_arithmetic(first.model_input) if first else None
+    flops = arithmetic.total_flops if arithmetic else 0.0
     return KernelReport(
         input=input_path,
         name=kernel.name,
@@ -69,12 +70,14 @@ def make_kernel_report(
         constant_operands=mix.n_constant_operand_reads,
         pipes=make_pipe_entries(demand),
         bytes=_make_bytes_by_space(demand),
-        flops=demand.flops if demand else 0.0,
+        flops=flops,
+        helper_flops=float(arithmetic.helper_flops.sum()) if arithmetic else 0.0,
+        conversions=float(arithmetic.conversions.sum()) if arithmetic else 0.0,
         tensor_fma=demand.tensor_fma if demand else 0.0,
-        arithmetic_intensity=demand.arithmetic_intensity if demand else None,
+        arithmetic_intensity=flops / demand.global_bytes if demand and demand.global_bytes else None,
         counts=make_counts_entry(analysis),
         unknowns=make_unknown_entries(analysis),
-        missing_code=_list_missing_code(analysis),
+        missing_code=list_missing_code(analysis),
         memory=make_memory_entries(analysis),
         memory_spaces=make_space_entries(analysis),
         traffic=make_traffic_entry(analysis.profile),
@@ -97,12 +100,6 @@ def make_kernel_report(
         levels=make_level_entries(analysis.levels),
         level_differences=make_level_differences(analysis.levels),
     )
-
-
-def _list_missing_code(analysis: KernelAnalysis) -> tuple[str, ...]:
-    """Return what is missing of the code; nothing of a trace, which has only what ran."""
-    is_traced = analysis.profile is not None and analysis.profile.provenance is Provenance.TRACED
-    return () if is_traced else format_missing_code(analysis.cfg)
 
 
 def _make_launch_entry(analysis: KernelAnalysis) -> LaunchEntry:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.profile.missing_inputs import MissingInput
 from analyzer.execution.profile.provenance import INEXACT_PROVENANCES, Provenance
+from analyzer.flow.missing_code import format_missing_code
 from analyzer.report.analyze_schema import UnknownEntry
 from analyzer.report.kernel_analysis import KernelAnalysis
 
@@ -20,7 +21,7 @@ def make_unknown_entries(analysis: KernelAnalysis) -> tuple[UnknownEntry, ...]:
     """Return what is unknown, in the order in which it matters: launch, trips, branches, addresses."""
     launch, profile = analysis.launch, analysis.profile
     found = []
-    if analysis.cfg.missing_code and (profile is None or profile.provenance is not Provenance.TRACED):
+    if list_missing_code(analysis):
         found.append(UnknownEntry(what="code", settle=(), names=(), share=1.0))
     if profile is None:
         options = {"grid": launch.grid, "block": launch.block}
@@ -30,6 +31,17 @@ def make_unknown_entries(analysis: KernelAnalysis) -> tuple[UnknownEntry, ...]:
     else:
         found += _iterate_executed_unknowns(profile)
     return tuple(found)
+
+
+def list_missing_code(analysis: KernelAnalysis) -> tuple[str, ...]:
+    """Return what is missing of the code that runs; nothing of a trace, which has only what ran."""
+    cfg, profile = analysis.cfg, analysis.profile
+    if profile is None:
+        return format_missing_code(cfg)
+    if profile.provenance is Provenance.TRACED:
+        return ()
+    called = sorted(row for row in cfg.external_call_rows if profile.block_executions[cfg.block_of[row]] > 0)
+    return format_missing_code(cfg, called)
 
 
 def measure_assumed_address_share(profile: ExecutionProfile) -> float:

@@ -20,6 +20,7 @@ from analyzer.advice.interface import Edit, Site, list_rows
 from analyzer.advice.removed_rows import find_dead_rows, without_rows
 from analyzer.flow.def_use import DefUseChains, find_def_use_chains
 from analyzer.ir.opcode import Opcode, OpKind, Semantics
+from analyzer.models.arithmetic import is_int_to_float, is_reciprocal
 from analyzer.models.interface import ModelInput
 from analyzer.models.model_result import ModelResult
 
@@ -28,7 +29,6 @@ ACTION = (
     "make the divisor a constant or a power of two, precompute its multiplicative inverse (multiply high and "
     "shift), or carry quotient and remainder along by additions"
 )
-_RECIPROCAL_MODIFIER = "RCP"
 _HIGH_MODIFIER = "HI"
 _WIDE_MODIFIERS = frozenset({"U64", "S64"})
 _WIDE_MULTIPLICATIONS = 4  # of 32 bits, for the high part of a product of 64
@@ -122,7 +122,7 @@ def _find_subroutines(model_input: ModelInput) -> list[frozenset[int]]:
         if not rows or not model_input.execution_counts[block.start]:
             continue
         opcodes = [kernel.find_opcode(row) for row in rows]
-        wanted = (_is_int_to_float, _is_reciprocal, _is_float_to_int)
+        wanted = (is_int_to_float, is_reciprocal, _is_float_to_int)
         if opcodes[-1].kind is OpKind.RETURN and all(any(map(one, opcodes)) for one in wanted):
             found.append(frozenset(rows[:-1]))
     return found
@@ -131,7 +131,7 @@ def _find_subroutines(model_input: ModelInput) -> list[frozenset[int]]:
 def _find_reciprocal(model_input: ModelInput, chains: DefUseChains, row: int) -> set[int]:
     """Return the instructions that make up the reciprocal of an integer, up to its conversion; else none."""
     found = {row}
-    for wanted in (_is_addition, _is_reciprocal, _is_int_to_float):
+    for wanted in (_is_addition, is_reciprocal, is_int_to_float):
         feeding = {
             one
             for last in found
@@ -205,11 +205,3 @@ def _is_float_to_int(opcode: Opcode) -> bool:
 
 def _is_addition(opcode: Opcode) -> bool:
     return opcode.semantics is Semantics.INT_ADD
-
-
-def _is_reciprocal(opcode: Opcode) -> bool:
-    return opcode.semantics is Semantics.FLOAT_FUNCTION and _RECIPROCAL_MODIFIER in opcode.modifiers
-
-
-def _is_int_to_float(opcode: Opcode) -> bool:
-    return opcode.semantics is Semantics.INT_TO_FLOAT

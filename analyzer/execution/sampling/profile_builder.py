@@ -398,13 +398,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         """Format the assumptions behind the profile, for the report."""
         notes = list(self.task.image.assumptions)
         cfg = self.task.kernel.cfg
-        notes += format_missing_code(cfg)
-        outside = self._executed_external_calls
-        if outside:
-            notes.append(
-                f"calls of functions that the input does not have (malloc, printf or of another file) at "
-                f"{len(outside)} places: what runs there is not counted"
-            )
+        notes += format_missing_code(cfg, self._executed_external_calls)
         if unset := self.task.kernel.unset_rows:
             addresses = [f"{int(cfg.kernel.addresses[row]):#06x}" for row in unset]
             notes.append(
