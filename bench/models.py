@@ -83,7 +83,7 @@ def _format_cycles(entry: PredictionEntry) -> str:
 
 def main() -> None:
     """Print the page."""
-    assert set(_ORDER) == set(list_model_names())
+    assert {*_ORDER, "hybrid"} == set(list_model_names())
     print(_HEAD)
     columns = ("kernel", "GPU", "counts", *_ORDER, "sm, us", "bound", "hottest loop")
     print(render_table(columns, map(make_row, CASES)), end="")

@@ -57,9 +57,10 @@ class InstructionMix(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def coverage(self) -> float:
-        """Share of instructions whose opcode is in the opcode table, so that their pipe is known."""
+        """Share of instructions with known opcodes, so that their pipe is known, and with known operands."""
         known = self.kernel.form_table.make_opcode_mask(_is_known)
-        return float(self.counts_by_opcode_id[known].sum()) / max(1, self.total)
+        unparsed = sum(known[self.kernel.opcode_ids[row]] for row in self.kernel.unparsed_rows)
+        return float(self.counts_by_opcode_id[known].sum() - unparsed) / max(1, self.total)
 
     def __getitem__(self, name: str) -> int:
         """Return the count of an opcode (`FFMA`) or of one with modifiers (`LDG.E.128`); 0 if absent."""

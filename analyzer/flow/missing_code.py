@@ -6,7 +6,8 @@ behind it is not counted, so no count of the function is exact.
     0x20  @P0 BRA 0x500     leads to 0x500, which is not in the input
     0x30  FADD R2, R2, R2   the last instruction: the code ends without EXIT
 
-So is a call of a function that the input does not have: of the system (malloc, printf) or of another file.
+The same holds for instructions whose operands are not understood, and for calls of functions that the input
+does not have: of the system (malloc, printf) or of another file.
 """
 
 from collections.abc import Sequence
@@ -28,6 +29,11 @@ def format_missing_code(cfg: Cfg, called_rows: Sequence[int] = ()) -> tuple[str,
         found.append("a part of a kernel: what stands around it is not counted")
     elif ways:
         found.append(f"the code is cut off: {_format_first(ways)}; what follows is not counted")
+    if unparsed := cfg.kernel.unparsed_rows:
+        places = [f"{int(cfg.kernel.addresses[row]):#06x}" for row in unparsed]
+        found.append(
+            f"operands that are not understood at {_format_first(places)}: their results are unknown"
+        )
     if called_rows:
         places = [f"{int(cfg.kernel.addresses[row]):#06x}" for row in called_rows]
         found.append(

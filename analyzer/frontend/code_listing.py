@@ -110,12 +110,7 @@ class _ListingBuilder:
 
     def build_form_table(self) -> FormTable:
         """Return the table of all texts."""
-        return FormTable(
-            texts=tuple(self.interner.texts),
-            opcode_ids=np.array(self.interner.opcode_ids, dtype=np.int32),
-            opcodes=tuple(self.interner.opcodes),
-            decode=self.decoder.decode,
-        )
+        return self.interner.build_form_table(self.decoder.decode)
 
     def begin_kernel(self, function: ListedFunction) -> KernelBuilder:
         """Return a function's columns. Raises InputError."""

@@ -40,7 +40,7 @@ from analyzer.frontend.instruction_decoder import FormDecoder, SassSyntaxError
 from analyzer.frontend.kernel_builder import TextInterner
 from analyzer.frontend.line_tables import SOURCE_SECTION, LineTable, read_line_tables
 from analyzer.ir.arrays import IdArray
-from analyzer.ir.module import INSTRUCTION_BYTES, FormTable, Kernel, Module, SourceFormat, SourceLine
+from analyzer.ir.module import INSTRUCTION_BYTES, Kernel, Module, SourceFormat, SourceLine
 from analyzer.text.errors import InputError, WarplensError
 
 MIN_FILES = 8  # fewer are read one by one
@@ -125,12 +125,7 @@ def read_cubins(
             meanwhile()
             meanwhile = _do_nothing
             built += _build_kernels(codes, example, interner, printing)
-    table = FormTable(
-        texts=tuple(interner.texts),
-        opcode_ids=np.array(interner.opcode_ids, dtype=np.int32),
-        opcodes=tuple(interner.opcodes),
-        decode=decoder.decode_printed,
-    )
+    table = interner.build_form_table(decoder.decode_printed)
     return {
         code.path: (_make_module(code, replace(kernel, form_table=table)), code.info)
         for code, kernel in built

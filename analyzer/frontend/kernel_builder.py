@@ -1,6 +1,7 @@
 """Kernels under construction: texts are interned and columns collected, then frozen into `Kernel`s."""
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 from msgspec import Struct, field
@@ -18,6 +19,7 @@ from analyzer.ir.module import (
     INSTRUCTION_BYTES,
     ControlWordArray,
     FormTable,
+    InstructionForm,
     Kernel,
     KernelResources,
     SourceLine,
@@ -28,6 +30,8 @@ _MAX_SYMBOL_CHARACTERS = 1 << 17
 _BRANCH_TARGETS_ANNOTATION = re.compile(r'\(\*"BRANCH_TARGETS ([^"]*)"\*\)')
 
 
+# What cuobjdump and nvdisasm 12.8 print behind instructions of sm_120: control codes, which the encoding has.
+_PRINTED_CONTROL = re.compile(r"\s+(?:&(?:req|rd|wr)=|\?(?:trans|WAIT)\d).*", re.S)
 _DIGITS = b"0123456789"
 _INSTRUCTION = re.compile(rb"(@!?U?P\w+\s+)?(\S+)\s?(.*)", re.S)
 
@@ -46,7 +50,7 @@ class TextInterner(dict[bytes, int]):
         self._printed_shapes: dict[tuple[bool, bytes, bytes], int] = {}
 
     def __missing__(self, raw: bytes) -> int:
-        text = raw.decode("utf-8").strip()
+        text = _drop_printed_control(raw.decode("utf-8").strip())
         annotation = None
         if '(*"' in text:
             annotation = _BRANCH_TARGETS_ANNOTATION.search(text)
@@ -77,10 +81,20 @@ class TextInterner(dict[bytes, int]):
                 self._printed_shapes[shape] = self.opcode_ids[number]
             return number
         number = len(self.texts)
-        self.texts.append(raw.decode("utf-8").strip())
+        self.texts.append(_drop_printed_control(raw.decode("utf-8").strip()))
         self.opcode_ids.append(opcode_id)
         self[raw] = number
         return number
+
+    def build_form_table(self, decode: Callable[[str], InstructionForm]) -> FormTable:
+        """Return the table of all texts so far."""
+        return FormTable(
+            tuple(self.texts),
+            np.array(self.opcode_ids, dtype=np.int32),
+            tuple(self.opcodes),
+            decode,
+            frozenset(self.syntax_errors),
+        )
 
     def _check_syntax(self, text: str, number: int) -> Opcode:
         if len(text) > MAX_TEXT_CHARACTERS and _count_characters_beside_symbols(text) > MAX_TEXT_CHARACTERS:
@@ -109,6 +123,10 @@ class KernelBuilder(Struct):
     def compute_next_address(self) -> int:
         """Return the address of the next instruction."""
         return self.addresses[-1] + INSTRUCTION_BYTES if self.addresses else 0
+
+
+def _drop_printed_control(text: str) -> str:
+    return _PRINTED_CONTROL.sub("", text) if "?" in text else text
 
 
 def _count_characters_beside_symbols(text: str) -> int:

@@ -42,7 +42,7 @@ from analyzer.frontend.sass_lines import (
     parse_label,
     split_at_line_ends,
 )
-from analyzer.ir.module import INSTRUCTION_BYTES, FormTable, KernelResources, Module, SourceFormat, SourceLine
+from analyzer.ir.module import INSTRUCTION_BYTES, KernelResources, Module, SourceFormat, SourceLine
 from analyzer.text.errors import InputError
 from analyzer.text.source import Location
 
@@ -280,12 +280,7 @@ class _SassParser:
             raise InputError(
                 f"{self.path}: no kernel found, only tables or headers without code", hint=HINT_DUMP
             )
-        form_table = FormTable(
-            texts=tuple(self.interner.texts),
-            opcode_ids=np.array(self.interner.opcode_ids, dtype=np.int32),
-            opcodes=tuple(self.interner.opcodes),
-            decode=self.decoder.decode,
-        )
+        form_table = self.interner.build_form_table(self.decoder.decode)
         for builder in self.kernels:
             if (found := self.listed_resources.find(builder.name)) is not None:
                 self.usage.setdefault((builder.arch, builder.name), found)

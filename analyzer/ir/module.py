@@ -18,7 +18,7 @@ from analyzer.ir.arrays import BoolArray, IdArray, IntArray, make_read_only
 from analyzer.ir.control_code import ControlCode
 from analyzer.ir.launch import Dim3
 from analyzer.ir.opcode import Opcode
-from analyzer.ir.operand import Operand, Predicate, UnparsedOperand
+from analyzer.ir.operand import Operand, Predicate
 from analyzer.text.source import Diagnostic, shorten_source
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class FormTable:
     `opcode_ids[text_id]` indexes `opcodes`; operands are decoded when `decode_form(text_id)` asks for them.
     """
 
-    __slots__ = ("_decode", "_forms", "_masks", "opcode_ids", "opcodes", "texts")
+    __slots__ = ("_decode", "_forms", "_masks", "opcode_ids", "opcodes", "texts", "unparsed")
 
     def __init__(
         self,
@@ -83,8 +83,10 @@ class FormTable:
         opcode_ids: IdArray,
         opcodes: tuple[Opcode, ...],
         decode: Callable[[str], InstructionForm],
+        unparsed: frozenset[int] = frozenset(),
     ) -> None:
         self.texts = texts
+        self.unparsed = unparsed  # ids of texts whose operands the grammar rejected
         self.opcode_ids = opcode_ids
         self.opcodes = opcodes
         self._decode = decode
@@ -95,7 +97,11 @@ class FormTable:
         """Return the table with more texts behind its own; texts: to the id of one with the same opcode."""
         more = self.opcode_ids[list(texts.values())] if texts else self.opcode_ids[:0]
         return FormTable(
-            (*self.texts, *texts), np.concatenate([self.opcode_ids, more]), self.opcodes, self._decode
+            (*self.texts, *texts),
+            np.concatenate([self.opcode_ids, more]),
+            self.opcodes,
+            self._decode,
+            self.unparsed,
         )
 
     def make_opcode_mask(self, test: Callable[[Opcode], bool]) -> BoolArray:
@@ -108,10 +114,6 @@ class FormTable:
             mask = self._masks[test] = np.array([test(opcode) for opcode in self.opcodes], dtype=bool)
             make_read_only(mask)
         return mask
-
-    def is_unparsed(self, text_id: int) -> bool:
-        """Return whether the grammar rejected the operands of a text."""
-        return any(isinstance(operand, UnparsedOperand) for operand in self.decode_form(text_id).operands)
 
     def decode_form(self, text_id: int) -> InstructionForm:
         """Return the form of a text, which is decoded once."""
@@ -270,6 +272,14 @@ class Kernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def opcode_ids(self) -> IdArray:
         """[n], into `form_table.opcodes`."""
         return self.form_table.opcode_ids[self.text_ids]
+
+    @cached_property
+    def unparsed_rows(self) -> tuple[int, ...]:
+        """Rows whose operands the grammar rejected: what they compute is not known."""
+        unparsed = self.form_table.unparsed
+        if not unparsed:
+            return ()
+        return tuple(np.flatnonzero(np.isin(self.text_ids, list(unparsed))).tolist())
 
     def decode_form(self, index: int) -> InstructionForm:
         """Return the form of row `index`."""

@@ -149,7 +149,8 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
     def _is_all_counted(self) -> bool:
         """True if all that runs is in the code at hand, and the executed CTAs are proven to stand for all."""
         cfg = self.task.kernel.cfg
-        return self.sample.is_proven and not cfg.missing_code and not self._executed_external_calls
+        is_missing = cfg.missing_code or cfg.kernel.unparsed_rows or self._executed_external_calls
+        return self.sample.is_proven and not is_missing
 
     @cached_property
     def _executed_external_calls(self) -> tuple[int, ...]:

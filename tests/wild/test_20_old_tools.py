@@ -1,0 +1,42 @@
+"""Text of tools that are older than the code: what they print beside it is dropped, what is left unread unknown."""
+
+from pathlib import Path
+
+import pytest
+
+import analyzer
+from analyzer.execution.binding.argument_parser import parse_argument
+from analyzer.ir.launch import Dim3, Launch
+from analyzer.pipeline import Options
+from analyzer.report.analyze_schema import KernelReport
+
+# cuobjdump 12.8 of traces/cuda/arithmetic.cu by nvcc 13.0 for sm_120: `MOV R3, R4   &req={0}   ?trans1;`
+DUMP = Path(__file__).parent / "20-old-tools" / "cuobjdump_12.8_120.sass"
+
+
+def analyze(path: Path, kernel: str) -> KernelReport:
+    launch = Launch(grid=Dim3(64), block=Dim3(256), arguments=(parse_argument("2=7"),))
+    options = Options(launch=launch, kernels=(kernel,))
+    (report,) = analyzer.analyze(str(path), "rtx-5090", options=options).kernels
+    return report
+
+
+@pytest.mark.parametrize(("kernel", "flops"), [("thread_sum", 31), ("quantize", 1), ("divide", 0)])
+def test_control_codes_behind_an_instruction_are_no_operands(kernel: str, flops: int) -> None:
+    report = analyze(DUMP, kernel)
+    assert report.coverage == 1.0
+    assert not report.missing_code
+    assert report.flops == 32 * flops
+    assert report.has_control_codes
+
+
+def test_operands_that_nobody_understands_are_unknown_code(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.sass"
+    text = DUMP.read_text()
+    assert "FADD" in text
+    damaged.write_text(text.replace("FADD R", "FADD {R"))
+    report = analyze(damaged, "thread_sum")
+    assert report.coverage < 1.0
+    assert report.counts.provenance != "exact"
+    assert any("operands that are not understood" in sentence for sentence in report.missing_code)
+    assert report.unknowns[0].what == "code"
