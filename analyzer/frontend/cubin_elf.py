@@ -18,7 +18,6 @@ SHT_REL = 9
 STT_OBJECT = 1
 STT_FUNC = 2
 _EM_CUDA = 190
-_STO_CUDA_ENTRY = 0x10
 _HEADER_LAYOUT = struct.Struct("<QQQIHHHHHH")  # of the ELF header, from e_entry on
 _HEADER_OFFSET_BYTES = 24
 _FLAGS_OFFSET = 48  # of e_flags
@@ -54,7 +53,6 @@ class Symbol(Struct, frozen=True, kw_only=True):
     name: str
     is_object: bool
     is_function: bool
-    is_entry: bool  # a kernel, not a device function
     section_index: int
     offset: int  # in its section
     size: int
@@ -115,7 +113,6 @@ class CubinElf:
                 name=self._read_name(self._symbols.names, row[0]),
                 is_object=row[1] & 0xF == STT_OBJECT,
                 is_function=row[1] & 0xF == STT_FUNC,
-                is_entry=bool(row[2] & _STO_CUDA_ENTRY),
                 section_index=row[3],
                 offset=row[4],
                 size=row[5],

@@ -128,19 +128,15 @@ def _parse_kernels(elf: CubinElf) -> dict[str, _KernelInfo]:
     for section in elf.sections:
         if section.name == ".nv.info" or section.name.startswith(".nv.info."):
             _apply_attributes(elf, section, kernels)
-    _read_code_symbols(elf, kernels)
+    _read_code_relocations(elf, kernels)
     banks = read_constant_banks(elf)
     for name, kernel in kernels.items():
         kernel.metadata.constant_banks = banks.find_banks(name)
     return kernels
 
 
-def _read_code_symbols(elf: CubinElf, kernels: dict[str, _KernelInfo]) -> None:
-    """Note which functions are kernels, and where their code has addresses that the loader writes."""
-    for number in range(elf.n_symbols):
-        symbol = elf.read_symbol(number)
-        if symbol.is_function and (kernel := kernels.get(symbol.name)):
-            kernel.metadata.is_entry = symbol.is_entry
+def _read_code_relocations(elf: CubinElf, kernels: dict[str, _KernelInfo]) -> None:
+    """Note where code has addresses that the loader writes."""
     for section in elf.sections:
         if section.type not in (SHT_REL, SHT_RELA) or section.info >= len(elf.sections):
             continue

@@ -21,7 +21,6 @@ class KernelMetadata(Struct, kw_only=True):
     constant_banks: list[ConstantBank] = field(default_factory=list)
     cluster: Dim3 | None = None
     required_block_threads: int | None = None
-    is_entry: bool = True  # False for a device function
     code_relocations: list[CodeRelocation] = field(default_factory=list)
 
     def add_parameter(self, ordinal: int, offset: int, size_bytes: int, space: int) -> None:
@@ -82,5 +81,4 @@ def _apply_metadata(kernel: Kernel, metadata: KernelMetadata | None) -> Kernel:
         parameter_base=metadata.parameter_base,
         constant_banks=tuple(sorted(metadata.constant_banks, key=lambda bank: bank.number)),
         cluster=metadata.cluster,
-        is_entry=kernel.is_entry and metadata.is_entry,
     )

@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.ir.arrays import IdArray
-from analyzer.ir.module import INSTRUCTION_BYTES, InstructionForm, Kernel, Module, SourceLine
+from analyzer.ir.module import INSTRUCTION_BYTES, Kernel, Module, SourceLine
 from analyzer.ir.opcode import CONTROL_FLOW_KINDS, Opcode, OpKind
 from analyzer.ir.operand import Immediate, Label
 from analyzer.text.demangling import demangle
@@ -31,7 +31,6 @@ _CALL_HEAD = re.compile(r"(.*?\bCALL\S*\s+)")
 _LAST_NUMBER = re.compile(r"0x[0-9a-f]+(?=[^x]*$)")
 # 32@lo((use + .L_x_0@srel)), 32@hi((use + 0xa0)): half of an address
 _HALF_ADDRESS = re.compile(r"32@(lo|hi)\(\((.{1,4096}?)(?: \+ (\.?[\w$]{1,256})(?:@\w{1,16})?)?\)\)")
-_UNNAMED_TARGET_KINDS = frozenset({OpKind.RETURN, OpKind.BRANCH_INDIRECT})
 
 
 class CodeRelocation(Struct, frozen=True):
@@ -50,7 +49,7 @@ def link_callees(
 
     find_relocations: returns those of a function's code.
     """
-    functions = {(kernel.arch, kernel.name): kernel for kernel in module.kernels}
+    functions = {(kernel.arch, kernel.name): kernel for kernel in module.kernels if _is_whole(kernel)}
     calling = {
         key: calls
         for key, kernel in functions.items()
@@ -65,7 +64,7 @@ def link_callees(
             kernel = _Linker([functions[part] for part in parts], calling, find_relocations).link()
             inside.update(parts[1:])
         linked.append(kernel)
-    kept = [one for one in linked if one.is_entry or (one.arch, one.name) not in inside]
+    kept = [one for one in linked if (one.arch, one.name) not in inside]  # nobody calls a kernel
     return replace(module, kernels=tuple(kept or linked))
 
 
@@ -75,16 +74,31 @@ def _iterate_calls(
     """Yield the rows of calls of functions of the module, and the names of these."""
     rows = np.flatnonzero(kernel.form_table.make_opcode_mask(_is_call)[kernel.opcode_ids]).tolist()
     symbols = {one.address: one.symbol for one in relocations} if rows else {}
-    demangled = {demangle(name): name for _, name in functions} if rows else {}
+    aliases = dict(_iterate_aliases(functions)) if rows else {}
     for row in rows:
-        name = symbols.get(int(kernel.addresses[row]), "")
-        if not name:
-            operands = kernel.decode_form(row).operands
-            name = operands[0].symbol if len(operands) == 1 and isinstance(operands[0], Label) else ""
-        if (kernel.arch, name) not in functions:  # c++filt demangles operands, and no headers
-            name = demangled.get(name, "")
+        operands = kernel.decode_form(row).operands
+        if len(operands) == 1 and isinstance(operands[0], Label):
+            name = operands[0].symbol
+        else:
+            name = symbols.get(int(kernel.addresses[row]), "")
+        if (kernel.arch, name) not in functions:
+            name = aliases.get((kernel.arch, name), "")
         if (kernel.arch, name) in functions:
             yield row, name
+
+
+def _iterate_aliases(
+    functions: Mapping[tuple[str, str], Kernel],
+) -> Iterator[tuple[tuple[str, str], str]]:
+    """Yield further names of functions, by architecture, and the ones that they have here.
+
+    c++filt demangles operands, and no headers; a linker renames the section of a function that it has twice.
+    """
+    for arch, name in functions:
+        yield (arch, demangle(name)), name
+        for label, address in functions[arch, name].labels:
+            if address == 0:
+                yield (arch, label), name
 
 
 def _list_parts(
@@ -169,7 +183,7 @@ class _Linker:
                 value = 0 if relocation.is_high else self.bases[relocation.symbol] + relocation.addend
                 new = _LAST_NUMBER.sub(f"{value:#x}", text)
             else:
-                new = _shift_target(text, part.decode_form(row), self.bases[part.name])
+                new = _shift_target(text, part, row, self.bases[part.name])
             if new != text:
                 number = len(self.table.texts) + len(self.new_texts)
                 ids[row], _ = self.new_texts.setdefault(new, (number, old_id))
@@ -217,15 +231,34 @@ def _name_callee(text: str, name: str) -> str:
     return f"{head[1]}`({name})" if head else text
 
 
-def _shift_target(text: str, form: InstructionForm, base: int) -> str:
+def _shift_target(text: str, part: Kernel, row: int, base: int) -> str:
     """Return a text whose address of its own function is that of the function where it lies now."""
+    form = part.decode_form(row)
     target = form.operands[-1] if form.operands else None
-    is_own = form.opcode.kind not in _UNNAMED_TARGET_KINDS and (
-        form.opcode.kind is not OpKind.CALL or len(form.operands) == 1
-    )
-    if not base or not is_own or not isinstance(target, Immediate) or not isinstance(target.value, int):
+    if not base or not isinstance(target, Immediate) or not isinstance(target.value, int):
         return text
-    return _LAST_NUMBER.sub(f"{target.value + base:#x}", text)
+    match form.opcode.kind:
+        case OpKind.RETURN | OpKind.BRANCH_INDIRECT:
+            is_own = False
+        case OpKind.CALL:
+            is_own = len(form.operands) == 1
+        case OpKind.MOVE:
+            is_own = target.value == _find_return_address(part, row)
+        case _:
+            is_own = True
+    return _LAST_NUMBER.sub(f"{target.value + base:#x}", text) if is_own else text
+
+
+def _find_return_address(part: Kernel, row: int) -> int | None:
+    """Return the address behind the next call, which a move before it passes; None without a call."""
+    calls = (one for one in range(row + 1, len(part)) if part.find_opcode(one).kind is OpKind.CALL)
+    call = next(calls, None)
+    return None if call is None else int(part.addresses[call]) + INSTRUCTION_BYTES
+
+
+def _is_whole(kernel: Kernel) -> bool:
+    """Return whether a function's instructions stand from address 0 on, without a gap."""
+    return bool((kernel.addresses == np.arange(len(kernel)) * INSTRUCTION_BYTES).all())
 
 
 def _is_call(opcode: Opcode) -> bool:

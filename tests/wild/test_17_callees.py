@@ -87,3 +87,13 @@ def test_a_gate_does_not_call_missing_code_an_improvement(tmp_path: Path) -> Non
     assert calls.outcome is Outcome.PASSED
     rules = {(each.rule, each.level) for each in found.violations if each.kernel == "calls_one"}
     assert rules == {("code-unknown", Level.WARNING)}
+
+
+def test_subroutines_of_callees_are_found() -> None:
+    """Three divisions, in calls of calls: each costs a call and a return more than in one unit."""
+    whole, linked = (
+        analyze(name, "a100", "divides") for name in ("divides_whole_80.cubin", "divides_80.cubin")
+    )
+    assert not linked.missing_code
+    more = linked.counts.instructions_per_warp - whole.counts.instructions_per_warp
+    assert 0 < more < 40
