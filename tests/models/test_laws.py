@@ -11,9 +11,10 @@ from laws import CHECKS, INTERVAL_MODELS, Law, LawCase, Subject, read_cases
 
 from analyzer.models.registry import list_model_names
 
-# Models whose simulation jumps where figures move a little: their cases are tried, and may fail.
+# Models whose simulation jumps where figures move a little: few of their cases are tried, and some fail.
 ROUGH_MODELS = frozenset({"sm", "hybrid"})
-ROUGH_CASES = frozenset({"ampere short add", "ampere saxpy"})
+ROUGH_CASES = frozenset({"ampere short add", "ampere saxpy", "ada product", "hopper in L2 add"})
+BROKEN_LAWS = frozenset(("monotony", name) for name in ("ampere saxpy", "ada product", "hopper in L2 add"))
 SLOW_CASES = frozenset(
     {
         "volta binomial",
@@ -64,7 +65,9 @@ def test_the_table_has_kernels_of_all_architectures() -> None:
             law,
             model,
             case,
-            marks=[pytest.mark.xfail(strict=False)] if model in ROUGH_MODELS else [],
+            marks=[pytest.mark.xfail(strict=True)]
+            if model in ROUGH_MODELS and (law.value, case.name) in BROKEN_LAWS
+            else [],
             id=f"{law.value}-{model}-{case.name}",
         )
         for model in list_model_names()
