@@ -24,10 +24,9 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.demand.opcode_costs import PIPE_INDEX, OpcodeCosts
-from analyzer.demand.wgmma_operands import is_warpgroup_mma
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.module import InstructionForm, Kernel
-from analyzer.ir.opcode import Opcode, OpKind, Semantics
+from analyzer.ir.opcode import Opcode, OpKind, Semantics, is_warpgroup_mma
 from analyzer.ir.operand import BarrierRegister
 from analyzer.ir.scheduling import Pipe, SchedClass
 from analyzer.isa.control_encoding import N_SCOREBOARDS, NO_BARRIER

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 
 from analyzer.demand.opcode_costs import PIPE_INDEX, OpcodeCosts
 from analyzer.demand.scoreboards import Scoreboards, is_counted_wait
-from analyzer.demand.wgmma_operands import is_warpgroup_mma
 from analyzer.flow.cfg import BasicBlock, Cfg
 from analyzer.hardware.schema import Arch
-from analyzer.ir.opcode import CONTROL_FLOW_KINDS, MEMORY_KINDS, Opcode, OpKind, Semantics
+from analyzer.ir.opcode import CONTROL_FLOW_KINDS, MEMORY_KINDS, Opcode, OpKind, Semantics, is_warpgroup_mma
 from analyzer.ir.scheduling import Pipe, SchedClass
 from analyzer.isa.control_encoding import NO_BARRIER
 from analyzer.isa.register_operands import (

@@ -14,9 +14,8 @@ from analyzer.demand.opcode_costs import OpcodeCosts
 from analyzer.flow.cfg import Cfg
 from analyzer.hardware.schema import Arch
 from analyzer.ir.module import InstructionForm
-from analyzer.ir.opcode import MmaShape, Opcode
+from analyzer.ir.opcode import MmaShape, is_warpgroup_mma
 from analyzer.ir.operand import DescriptorOperand
-from analyzer.ir.scheduling import SchedClass
 
 _OPERAND_BYTES_PER_ROW = 32
 _N_OPERANDS_UP_TO_A = 2  # printed operands: D, A (unless one descriptor names both), B
@@ -39,10 +38,6 @@ def add_wgmma_operand_fetches(cfg: Cfg, costs: OpcodeCosts, arch: Arch) -> Opcod
     for number, cycles in found.items():
         issue[number] = matrix[number] = np.mean(cycles)
     return replace(costs, issue_cycles=issue, wgmma_cycles=matrix)
-
-
-def is_warpgroup_mma(opcode: Opcode) -> bool:
-    return opcode.sched_class is SchedClass.MMA_WARPGROUP
 
 
 def _count_fetched_bytes(form: InstructionForm) -> float:

@@ -25,9 +25,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
+from analyzer.ir.code_targets import (
+    find_code_end,
+    find_named_target,
+    is_call,
+    is_direct_call,
+    names_code_address,
+    never_falls_through,
+)
 from analyzer.ir.module import INSTRUCTION_BYTES, InstructionForm, Kernel
-from analyzer.ir.opcode import CONTROL_FLOW_KINDS, Opcode, OpKind
-from analyzer.ir.operand import Immediate, Label, Predicate, Register, RegisterFile
+from analyzer.ir.opcode import CONTROL_FLOW_KINDS, OpKind
+from analyzer.ir.operand import Immediate, Label
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
@@ -119,7 +127,7 @@ class Cfg(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def call_rows(self) -> frozenset[int]:
         """Rows of all calls, direct and indirect."""
-        calls = self.kernel.form_table.make_opcode_mask(_is_call)[
+        calls = self.kernel.form_table.make_opcode_mask(is_call)[
             self.kernel.opcode_ids[: self.blocks[-1].stop]
         ]
         return frozenset(np.flatnonzero(calls).tolist())
@@ -140,7 +148,7 @@ class Cfg(Struct, frozen=True, eq=False, dict=True):
         return frozenset(
             row
             for row in ends
-            if not form_of(row).is_never_executed and not _never_falls_through(form_of(row))
+            if not form_of(row).is_never_executed and not never_falls_through(form_of(row))
         )
 
     @cached_property
@@ -187,8 +195,8 @@ class _CfgBuilder:
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self.stop = _find_code_end(kernel)
-        is_flow = kernel.form_table.make_opcode_mask(_has_code_address)
+        self.stop = find_code_end(kernel)
+        is_flow = kernel.form_table.make_opcode_mask(names_code_address)
         rows = np.flatnonzero(is_flow[kernel.opcode_ids[: self.stop]]).tolist()
         self.flow_forms: dict[int, InstructionForm] = {row: kernel.decode_form(row) for row in rows}
         self.row_finder = _RowFinder(kernel, self.stop)
@@ -219,15 +227,11 @@ class _CfgBuilder:
         skips = np.flatnonzero(np.diff(addresses[: self.stop]) != INSTRUCTION_BYTES).tolist()
         for row in (*skips, self.stop - 1):
             form = self.flow_forms.get(row)
-            if form is None or not _never_falls_through(form):
+            if form is None or not never_falls_through(form):
                 yield MissingCode(row, int(addresses[row]) + INSTRUCTION_BYTES, is_target=False)
         for row, form in self.flow_forms.items():
             is_named = form.opcode.kind in CONTROL_FLOW_KINDS and not form.is_never_executed
-            if (
-                is_named
-                and self.target_rows[row] is None
-                and (target := _find_named_target(form)) is not None
-            ):
+            if is_named and self.target_rows[row] is None and (target := find_named_target(form)) is not None:
                 address = target.value if isinstance(target, Immediate) else None
                 yield MissingCode(row, address if isinstance(address, int) else None, is_target=True)
 
@@ -266,7 +270,7 @@ class _CfgBuilder:
                 edges += [Edge(block.index, block_at[r], EdgeKind.INDIRECT) for r in rows]
                 if not rows:
                     unresolved.append(block.index)
-            if block.stop < self.stop and (form is None or not _never_falls_through(form)):
+            if block.stop < self.stop and (form is None or not never_falls_through(form)):
                 edges.append(Edge(block.index, block.index + 1, EdgeKind.FALL_THROUGH))
         self._classify_calls(blocks, edges, calls, direct)
         return edges, calls, unresolved
@@ -305,7 +309,7 @@ class _CfgBuilder:
 
     def _find_target_row(self, form: InstructionForm) -> int | None:
         """Return the row that a branch, call or convergence instruction names, None if it names none."""
-        match _find_named_target(form):
+        match find_named_target(form):
             case Immediate(value=int(address)):
                 return self.row_finder.find_row(address)
             case Label() as label:
@@ -319,18 +323,6 @@ class _CfgBuilder:
         targets = self.indirect_targets.get(int(self.kernel.addresses[row]), ())
         rows = (self.row_finder.find_row(address) for address in targets)
         return [r for r in dict.fromkeys(rows) if r is not None]
-
-
-def _has_code_address(opcode: Opcode) -> bool:
-    return opcode.kind in CONTROL_FLOW_KINDS or opcode.name == "LEPC"
-
-
-def _is_call(opcode: Opcode) -> bool:
-    return opcode.kind is OpKind.CALL
-
-
-def _is_nop(opcode: Opcode) -> bool:
-    return opcode.kind is OpKind.NOP
 
 
 class _RowFinder:
@@ -347,58 +339,6 @@ class _RowFinder:
         return row if row < self.stop and self.addresses[row] == address else None
 
 
-def _is_direct_call(form: InstructionForm) -> bool:
-    """Return whether a call names its callee, as `CALL.REL.NOINC 0x370` and CALL.ABS.NOINC `(f) do.
-
-    With a register before it, the address is only the base that the register counts from.
-    """
-    is_named = "REL" in form.opcode.modifiers or isinstance(form.operands[0], Label)
-    return len(form.operands) == 1 and is_named
-
-
-def _has_absolute_target(form: InstructionForm) -> bool:
-    """Return whether the last operand is an address; RET and indirect calls print an offset there."""
-    kind = form.opcode.kind
-    if kind in (OpKind.RETURN, OpKind.BRANCH_INDIRECT):
-        return False
-    if kind is OpKind.CALL:
-        return _is_direct_call(form)
-    return kind is not OpKind.WARP_SYNC or len(form.operands) > 1
-
-
-def _find_named_target(form: InstructionForm) -> Immediate | Label | None:
-    """Return the operand that names an instruction of the code by its address or label, None without one."""
-    if not _has_absolute_target(form):
-        return None
-    for operand in reversed(form.operands):
-        if isinstance(operand, Label) or (isinstance(operand, Immediate) and isinstance(operand.value, int)):
-            return operand
-    return None
-
-
-# Branches on the state of the warp's lanes; sm_75 prints them without an operand.
-_LANE_MASK_MODIFIERS = frozenset({"DIV", "CONV"})
-
-
-def _is_conditional(form: InstructionForm) -> bool:
-    """Return whether a branch can fall through.
-
-    `@P0 BRA`, `BRA P1, t`, `BRA.U UP0, t` and `BRA.DIV UR4, t` can; a plain or `@PT` branch cannot.
-    """
-    if not form.is_unconditional or not _LANE_MASK_MODIFIERS.isdisjoint(form.opcode.modifiers):
-        return True
-    for operand in form.operands:
-        match operand:
-            case Predicate(index=index, is_negated=negated):
-                if index is not None or negated:
-                    return True
-            case Register(file=RegisterFile.UNIFORM):
-                return True
-            case _:
-                continue
-    return False
-
-
 _TERMINATORS = frozenset(
     {
         OpKind.BRANCH,
@@ -412,52 +352,8 @@ _TERMINATORS = frozenset(
 
 def _ends_block(form: InstructionForm) -> bool:
     if form.opcode.kind is OpKind.CALL:
-        return _is_direct_call(form)
+        return is_direct_call(form)
     return form.opcode.kind in _TERMINATORS
-
-
-def _never_falls_through(form: InstructionForm) -> bool:
-    match form.opcode.kind:
-        case OpKind.BRANCH:
-            return not _is_conditional(form)
-        case OpKind.BRANCH_INDIRECT | OpKind.RETURN | OpKind.EXIT:
-            return form.is_unconditional
-        case _:
-            return False
-
-
-def _find_code_end(kernel: Kernel) -> int:
-    """Return the row after the last one that is not padding: the branch to itself and the NOPs after it."""
-    is_nop = kernel.form_table.make_opcode_mask(_is_nop)
-    ids = kernel.opcode_ids
-    stop = len(kernel)
-    while stop > 1 and is_nop[ids[stop - 1]]:
-        stop -= 1
-    if stop > 1 and _is_self_branch(kernel, stop - 1) and _always_leaves(kernel, stop - 2):
-        return stop - 1
-    return len(kernel) if stop <= 1 else stop
-
-
-def _always_leaves(kernel: Kernel, row: int) -> bool:
-    """Return whether control never passes to the next row; a trap is assumed to return."""
-    return kernel.find_opcode(row).kind in CONTROL_FLOW_KINDS and _never_falls_through(
-        kernel.decode_form(row)
-    )
-
-
-def _is_self_branch(kernel: Kernel, row: int) -> bool:
-    if kernel.find_opcode(row).kind is not OpKind.BRANCH:
-        return False
-    form = kernel.decode_form(row)
-    if not form.is_unconditional or len(form.operands) != 1:
-        return False
-    match form.operands[0]:
-        case Immediate(value=value):
-            return value == int(kernel.addresses[row])
-        case Label() as label:
-            return (label.symbol, int(kernel.addresses[row])) in kernel.labels
-        case _:
-            return False
 
 
 def _find_reachable(edges: list[Edge], starts: set[int]) -> dict[int, set[int]]:

@@ -50,7 +50,7 @@ class TextInterner(dict[bytes, int]):
         self._printed_shapes: dict[tuple[bool, bytes, bytes], int] = {}
 
     def __missing__(self, raw: bytes) -> int:
-        text = _drop_printed_control(raw.decode("utf-8").strip())
+        text = _read_text(raw)
         annotation = None
         if '(*"' in text:
             annotation = _BRANCH_TARGETS_ANNOTATION.search(text)
@@ -81,7 +81,7 @@ class TextInterner(dict[bytes, int]):
                 self._printed_shapes[shape] = self.opcode_ids[number]
             return number
         number = len(self.texts)
-        self.texts.append(_drop_printed_control(raw.decode("utf-8").strip()))
+        self.texts.append(_read_text(raw))
         self.opcode_ids.append(opcode_id)
         self[raw] = number
         return number
@@ -125,7 +125,9 @@ class KernelBuilder(Struct):
         return self.addresses[-1] + INSTRUCTION_BYTES if self.addresses else 0
 
 
-def _drop_printed_control(text: str) -> str:
+def _read_text(raw: bytes) -> str:
+    """Return an instruction's text without control codes that a tool printed behind it."""
+    text = raw.decode("utf-8").strip()
     return _PRINTED_CONTROL.sub("", text) if "?" in text else text
 
 

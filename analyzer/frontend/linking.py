@@ -22,11 +22,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.ir.arrays import IdArray
+from analyzer.ir.code_targets import find_code_end, find_named_target, is_call, names_code_address
 from analyzer.ir.module import INSTRUCTION_BYTES, Kernel, Module, SourceLine
-from analyzer.ir.opcode import CONTROL_FLOW_KINDS, Opcode, OpKind
-from analyzer.ir.operand import Immediate, Label
+from analyzer.ir.opcode import Opcode, OpKind
+from analyzer.ir.operand import Immediate
 from analyzer.text.demangling import demangle
 
+_CALLED_LABEL = re.compile(r"\bCALL\S*\s+`\((.*)\)$")
 _CALL_HEAD = re.compile(r"(.*?\bCALL\S*\s+)")
 _LAST_NUMBER = re.compile(r"0x[0-9a-f]+(?=[^x]*$)")
 # 32@lo((use + .L_x_0@srel)), 32@hi((use + 0xa0)): half of an address
@@ -49,14 +51,21 @@ def link_callees(
 
     find_relocations: returns those of a function's code.
     """
+    named = {
+        (kernel.arch, kernel.name): calls
+        for kernel in module.kernels
+        if (calls := dict(_iterate_named_calls(kernel, find_relocations(kernel))))
+    }
+    if not named:
+        return module
     functions = {(kernel.arch, kernel.name): kernel for kernel in module.kernels if _is_whole(kernel)}
+    names = dict(_iterate_names(functions))
     calling = {
         key: calls
-        for key, kernel in functions.items()
-        if (calls := dict(_iterate_calls(kernel, functions, find_relocations(kernel))))
+        for key, symbols in named.items()
+        if key in functions
+        if (calls := {row: names[key[0], one] for row, one in symbols.items() if (key[0], one) in names})
     }
-    if not calling:
-        return module
     linked, inside = [], set[tuple[str, str]]()
     for kernel in module.kernels:
         parts = _list_parts((kernel.arch, kernel.name), calling)
@@ -68,37 +77,28 @@ def link_callees(
     return replace(module, kernels=tuple(kept or linked))
 
 
-def _iterate_calls(
-    kernel: Kernel, functions: Mapping[tuple[str, str], Kernel], relocations: Sequence[CodeRelocation]
-) -> Iterator[tuple[int, str]]:
-    """Yield the rows of calls of functions of the module, and the names of these."""
-    rows = np.flatnonzero(kernel.form_table.make_opcode_mask(_is_call)[kernel.opcode_ids]).tolist()
+def _iterate_named_calls(kernel: Kernel, relocations: Sequence[CodeRelocation]) -> Iterator[tuple[int, str]]:
+    """Yield the rows of calls that name a function, and its name there; no operand is decoded for that."""
+    rows = np.flatnonzero(kernel.form_table.make_opcode_mask(is_call)[kernel.opcode_ids]).tolist()
     symbols = {one.address: one.symbol for one in relocations} if rows else {}
-    aliases = dict(_iterate_aliases(functions)) if rows else {}
     for row in rows:
-        operands = kernel.decode_form(row).operands
-        if len(operands) == 1 and isinstance(operands[0], Label):
-            name = operands[0].symbol
-        else:
-            name = symbols.get(int(kernel.addresses[row]), "")
-        if (kernel.arch, name) not in functions:
-            name = aliases.get((kernel.arch, name), "")
-        if (kernel.arch, name) in functions:
-            yield row, name
+        if label := _CALLED_LABEL.search(kernel.form_table.texts[kernel.text_ids[row]]):
+            yield row, label[1]
+        elif symbol := symbols.get(int(kernel.addresses[row])):
+            yield row, symbol
 
 
-def _iterate_aliases(
+def _iterate_names(
     functions: Mapping[tuple[str, str], Kernel],
 ) -> Iterator[tuple[tuple[str, str], str]]:
-    """Yield further names of functions, by architecture, and the ones that they have here.
+    """Yield all names of functions, by architecture, and the ones that they have here, which come last.
 
     c++filt demangles operands, and no headers; a linker renames the section of a function that it has twice.
     """
-    for arch, name in functions:
+    for (arch, name), function in functions.items():
         yield (arch, demangle(name)), name
-        for label, address in functions[arch, name].labels:
-            if address == 0:
-                yield (arch, label), name
+        yield from (((arch, label), name) for label, address in function.labels if address == 0)
+    yield from ((key, key[1]) for key in functions)
 
 
 def _list_parts(
@@ -127,7 +127,7 @@ class _Linker:
         end = 0
         for part in parts:
             self.bases[part.name] = end
-            end += _count_code_rows(part) * INSTRUCTION_BYTES
+            end += find_code_end(part) * INSTRUCTION_BYTES
         self.table = parts[0].form_table
         self.new_texts: dict[str, tuple[int, int]] = {}  # to their ids, and those of texts that they replace
 
@@ -136,9 +136,7 @@ class _Linker:
         first = self.parts[0]
         ids = np.concatenate([self._rewrite(part) for part in self.parts])
         words = [
-            part.control_words[: _count_code_rows(part)]
-            for part in self.parts
-            if part.control_words is not None
+            part.control_words[: find_code_end(part)] for part in self.parts if part.control_words is not None
         ]
         line_ids, lines = self._join_source_lines()
         return replace(
@@ -168,17 +166,18 @@ class _Linker:
 
     def _rewrite(self, part: Kernel) -> IdArray:
         """Return the texts of a function where it lies now."""
-        ids = part.text_ids[: _count_code_rows(part)].copy()
+        ids = part.text_ids[: find_code_end(part)].copy()
         calls = self.calling.get((part.arch, part.name), {})
+        own_places = dict(part.labels)
         fixed = {one.address: one for one in self.find_relocations(part)}
         names_code = part.form_table.make_opcode_mask(_may_name_code)[part.form_table.opcode_ids[ids]]
         for row in np.flatnonzero(names_code).tolist():
             old_id = int(ids[row])
             text = part.form_table.texts[old_id]
             if row in calls:
-                new = text if "`(" in text else _name_callee(text, calls[row])
+                new = text if _CALLED_LABEL.search(text) else _name_callee(text, calls[row])
             elif _HALF_ADDRESS.search(text):
-                new = _HALF_ADDRESS.sub(partial(self._find_half, part), text)
+                new = _HALF_ADDRESS.sub(partial(self._find_half, part.name, own_places), text)
             elif (relocation := fixed.get(int(part.addresses[row]))) and relocation.symbol in self.bases:
                 value = 0 if relocation.is_high else self.bases[relocation.symbol] + relocation.addend
                 new = _LAST_NUMBER.sub(f"{value:#x}", text)
@@ -189,12 +188,11 @@ class _Linker:
                 ids[row], _ = self.new_texts.setdefault(new, (number, old_id))
         return ids
 
-    def _find_half(self, part: Kernel, match: "re.Match[str]") -> str:
+    def _find_half(self, part: str, own_places: Mapping[str, int], match: "re.Match[str]") -> str:
         """Return half of the address that an operand of nvdisasm names; the operand where it is not here."""
         half, name, place = match.groups()
-        own_places = dict(part.labels)
         if place in own_places:  # whatever c++filt has made of the function's name
-            address = self.bases[part.name] + own_places[place]
+            address = self.bases[part] + own_places[place]
         elif name in self.bases and (not place or place.startswith("0x")):
             address = self.bases[name] + int(place or "0", 16)
         else:
@@ -205,25 +203,12 @@ class _Linker:
         """Return the source lines of all functions, and each row's number among them."""
         columns, lines = list[IdArray](), list[SourceLine]()
         for part in self.parts:
-            n = _count_code_rows(part)
+            n = find_code_end(part)
             own = part.source_line_ids
             column = np.full(n, -1, dtype=np.int32) if own is None else own[:n]
             columns.append(np.where(column >= 0, column + len(lines), -1).astype(np.int32))
             lines += part.source_lines
         return (np.concatenate(columns) if lines else None), tuple(lines)
-
-
-def _count_code_rows(kernel: Kernel) -> int:
-    """Count the instructions before the padding: a branch to itself and NOPs."""
-    n = len(kernel)
-    while n > 1 and kernel.find_opcode(n - 1).kind is OpKind.NOP:
-        n -= 1
-    last = kernel.decode_form(n - 1)
-    own = int(kernel.addresses[n - 1])
-    loops = last.opcode.kind is OpKind.BRANCH and any(
-        isinstance(one, Immediate) and one.value == own for one in last.operands
-    )
-    return n - 1 if loops and n > 1 else n
 
 
 def _name_callee(text: str, name: str) -> str:
@@ -234,19 +219,15 @@ def _name_callee(text: str, name: str) -> str:
 def _shift_target(text: str, part: Kernel, row: int, base: int) -> str:
     """Return a text whose address of its own function is that of the function where it lies now."""
     form = part.decode_form(row)
-    target = form.operands[-1] if form.operands else None
-    if not base or not isinstance(target, Immediate) or not isinstance(target.value, int):
+    if form.opcode.kind is OpKind.MOVE:
+        target = form.operands[-1] if form.operands else None
+        is_own = isinstance(target, Immediate) and target.value == _find_return_address(part, row)
+    else:
+        target = find_named_target(form)
+        is_own = True
+    if not base or not is_own or not isinstance(target, Immediate):
         return text
-    match form.opcode.kind:
-        case OpKind.RETURN | OpKind.BRANCH_INDIRECT:
-            is_own = False
-        case OpKind.CALL:
-            is_own = len(form.operands) == 1
-        case OpKind.MOVE:
-            is_own = target.value == _find_return_address(part, row)
-        case _:
-            is_own = True
-    return _LAST_NUMBER.sub(f"{target.value + base:#x}", text) if is_own else text
+    return _LAST_NUMBER.sub(f"{int(target.value) + base:#x}", text)
 
 
 def _find_return_address(part: Kernel, row: int) -> int | None:
@@ -256,15 +237,11 @@ def _find_return_address(part: Kernel, row: int) -> int | None:
     return None if call is None else int(part.addresses[call]) + INSTRUCTION_BYTES
 
 
+def _may_name_code(opcode: Opcode) -> bool:
+    """Return whether an operand may be an address of code: of control flow, or of a move to a register."""
+    return names_code_address(opcode) or opcode.kind is OpKind.MOVE
+
+
 def _is_whole(kernel: Kernel) -> bool:
     """Return whether a function's instructions stand from address 0 on, without a gap."""
     return bool((kernel.addresses == np.arange(len(kernel)) * INSTRUCTION_BYTES).all())
-
-
-def _is_call(opcode: Opcode) -> bool:
-    return opcode.kind is OpKind.CALL
-
-
-def _may_name_code(opcode: Opcode) -> bool:
-    """Return whether an operand may be an address of code: of control flow, or of a move to a register."""
-    return opcode.kind in CONTROL_FLOW_KINDS or opcode.kind is OpKind.MOVE or opcode.name == "LEPC"

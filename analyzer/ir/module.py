@@ -275,7 +275,7 @@ class Kernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def unparsed_rows(self) -> tuple[int, ...]:
-        """Rows whose operands the grammar rejected: what they compute is not known."""
+        """List the rows whose operands the grammar rejected: what they compute is not known."""
         unparsed = self.form_table.unparsed
         if not unparsed:
             return ()

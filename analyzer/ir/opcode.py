@@ -260,3 +260,8 @@ MEMORY_KINDS = frozenset(
 def accesses_local_memory(opcode: Opcode) -> bool:
     """Return whether an instruction loads from or stores to local memory."""
     return opcode.kind in MEMORY_KINDS and opcode.space is AddressSpace.LOCAL
+
+
+def is_warpgroup_mma(opcode: Opcode) -> bool:
+    """Return whether an instruction is the product of a warpgroup (wgmma)."""
+    return opcode.sched_class is SchedClass.MMA_WARPGROUP

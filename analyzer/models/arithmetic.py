@@ -41,7 +41,7 @@ class Arithmetic(Struct, frozen=True, eq=False):
 
     @property
     def total_flops(self) -> float:
-        """What the mean warp computes."""
+        """Sum up what the mean warp computes."""
         return float(self.flops.sum())
 
 

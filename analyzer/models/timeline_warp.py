@@ -10,10 +10,9 @@ import numpy as np
 from msgspec import Struct, field
 
 from analyzer.demand.opcode_costs import OpcodeCosts
-from analyzer.demand.wgmma_operands import is_warpgroup_mma
 from analyzer.ir.arrays import FloatArray
 from analyzer.ir.module import InstructionForm, Kernel
-from analyzer.ir.opcode import GLOBAL_SPACES, Opcode, OpKind, Semantics
+from analyzer.ir.opcode import GLOBAL_SPACES, Opcode, OpKind, Semantics, is_warpgroup_mma
 from analyzer.ir.operand import BarrierRegister, Immediate
 from analyzer.ir.scheduling import SchedClass
 from analyzer.isa.control_encoding import NO_BARRIER, ControlCodeColumns

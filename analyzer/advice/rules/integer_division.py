@@ -196,7 +196,7 @@ def _follow_quotient(model_input: ModelInput, start: int) -> set[int]:
 
 
 def _is_wide(opcode: Opcode) -> bool:
-    return opcode.semantics is Semantics.INT_TO_FLOAT and not _WIDE_MODIFIERS.isdisjoint(opcode.modifiers)
+    return is_int_to_float(opcode) and not _WIDE_MODIFIERS.isdisjoint(opcode.modifiers)
 
 
 def _is_float_to_int(opcode: Opcode) -> bool:

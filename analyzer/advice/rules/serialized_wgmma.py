@@ -4,9 +4,8 @@ import numpy as np
 
 from analyzer.advice.interface import Edit, Site, list_rows
 from analyzer.advice.removed_rows import without_rows
-from analyzer.demand.wgmma_operands import is_warpgroup_mma
 from analyzer.flow.loops import Loop
-from analyzer.ir.opcode import Opcode, Semantics
+from analyzer.ir.opcode import Opcode, Semantics, is_warpgroup_mma
 from analyzer.ir.operand import Immediate
 from analyzer.models.interface import ModelInput
 from analyzer.models.model_result import ModelResult

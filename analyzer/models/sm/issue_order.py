@@ -17,7 +17,7 @@ Code with products of warpgroups takes turns too, but step by step, see `sm_simu
 products was measured so.
 """
 
-from analyzer.demand.wgmma_operands import is_warpgroup_mma
+from analyzer.ir.opcode import is_warpgroup_mma
 from analyzer.models.interface import ModelInput
 
 

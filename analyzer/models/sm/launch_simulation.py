@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.demand.opcode_costs import PIPE_INDEX
-from analyzer.demand.wgmma_operands import is_warpgroup_mma
 from analyzer.execution.profile.mbarrier_pipelines import MbarrierPipeline
 from analyzer.ir.arrays import FloatArray
+from analyzer.ir.opcode import is_warpgroup_mma
 from analyzer.ir.scheduling import Pipe
 from analyzer.models.interface import ModelInput
 from analyzer.models.miss_rates import MissRates, compute_memory_latency_cycles
