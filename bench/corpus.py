@@ -91,12 +91,10 @@ def count_dumps(paths: Iterable[Path], console: Console) -> dict[str, ArchCounts
         skipped = any(d.code == "unsupported-architecture" for d in module.diagnostics)
         if not skipped and not has_equal_opcode_counts(path, module):
             console.print(f"{path.name}: opcode counts differ from the text", markup=False)
-        form_table = module.form_table
-        unparsed = frozenset(i for i in range(len(form_table.texts)) if form_table.is_unparsed(i))
         for kernel in module.kernels:
             tally = tallies.setdefault(strip_arch_suffix(kernel.arch), ArchCounts())
             tally.files.add(str(path))
-            add_kernel(tally, kernel, unparsed)
+            add_kernel(tally, kernel, module.form_table.unparsed)
     return tallies
 
 
