@@ -4,12 +4,15 @@ Golden files: a test takes the `golden` fixture and calls it with the text it ma
 `tests/golden/MODULE/TEST.txt`, where MODULE and TEST are the test's own names. A missing file fails;
 `pytest --bless` writes what the test made. When the whole suite runs, a golden file that no test owns fails.
 
+Skips: with `CI` in the environment, as `.ci/run` sets it, a skip whose reason is not in tests/skips.toml fails the run.
+
 Hypothesis: `HYPOTHESIS_PROFILE=deep` draws many examples at random; the default `ci` is the same each time.
 """
 
 import difflib
 import os
 import re
+import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,9 @@ from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).resolve().parent
 GOLDEN = TESTS / "golden"
+SKIPS = TESTS / "skips.toml"
 _UNOWNED = pytest.StashKey[list[str]]()
+_UNLISTED = pytest.StashKey[list[str]]()
 
 _SLOW_OK = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(
@@ -91,15 +96,30 @@ def pytest_testnodedown(node: Any, error: object) -> None:
         node.config.stash[_UNOWNED] = unowned
 
 
+def _find_unlisted_skips(config: pytest.Config) -> list[str]:
+    """Return the skips of this run, as `TEST: REASON`, that tests/skips.toml does not allow."""
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or not os.environ.get("CI"):
+        return []
+    allowed = tomllib.loads(SKIPS.read_text(encoding="utf-8"))
+    skips = [(report.nodeid, report.longrepr[2]) for report in reporter.stats.get("skipped", [])]
+    reasons = [(nodeid, reason.removeprefix("Skipped: ")) for nodeid, reason in skips]
+    return [f"{nodeid}: {reason}" for nodeid, reason in reasons if reason not in allowed]
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     unowned = session.config.stash.get(_UNOWNED, [])
     output: dict[str, list[str]] | None = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["unowned_goldens"] = unowned
-    elif unowned and session.exitstatus == pytest.ExitCode.OK:
+        return
+    unlisted = session.config.stash[_UNLISTED] = _find_unlisted_skips(session.config)
+    if (unowned or unlisted) and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     for path in config.stash.get(_UNOWNED, []):
         terminalreporter.write_line(f"golden file of no test: {path}", red=True)
+    for skip in config.stash.get(_UNLISTED, []):
+        terminalreporter.write_line(f"skip that tests/skips.toml does not list: {skip}", red=True)
