@@ -177,9 +177,8 @@ def test_reuse_bits_equal_the_printed_reuse(path: Path) -> None:
         mask = decode_control_code(line.upper_word).reuse_mask
         assert mask.bit_count() == line.n_reuse, f"{line.kernel} {line.address:#x} {line.mnemonic}"
         checked += line.n_reuse
-    if not checked and path.stem == "atomics":
-        pytest.skip("its kernels are too short to reuse an operand")
-    assert checked, "no instruction of this dump reuses an operand: the test would show nothing"
+    # the kernels of atomics are too short to reuse an operand; elsewhere none would mean that nothing was tested
+    assert checked or path.stem == "atomics"
 
 
 @each_dump
