@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from analyzer.demand.launch_work import LaunchWork, count_launch_work
 from analyzer.execution.profile.execution_profile import ExecutionProfile
-from analyzer.execution.profile.provenance import Provenance
+from analyzer.execution.profile.provenance import INEXACT_PROVENANCES, Provenance
 from analyzer.files import read_file
 from analyzer.frontend.input_format import HEAD_BYTES, InputFormat, detect_format
 from analyzer.frontend.triton.parser import parse_triton_ir
@@ -266,6 +266,7 @@ def _make_mean_report(loaded: LoadedKernel, executed: ExecutedLaunch, work: Laun
         "trips": trips,
     }
     means: dict[str, Any] = {name: _divide(value, grid.count) for name, value in totals.items()}
+    provenance = executed.profile.provenance
     note = "the execution profile sums over CTAs: there is one class, of means"
     return TasksReport(
         schema=TASKS_SCHEMA,
@@ -277,6 +278,7 @@ def _make_mean_report(loaded: LoadedKernel, executed: ExecutedLaunch, work: Laun
         tasks=(TaskEntry(count=grid.count, **means),),
         total=TaskAmounts(count=grid.count, **totals),
         assumptions=(note, *executed.profile.assumptions),
+        inexact=dict.fromkeys(totals, provenance.value) if provenance in INEXACT_PROVENANCES else {},
     )
 
 

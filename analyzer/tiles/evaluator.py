@@ -53,6 +53,7 @@ _MAX_TRIPS = 20_000  # of a loop that are run one by one
 MAX_NODE_RUNS = 300_000  # of all programs of a launch; some ten seconds
 _PROGRAMS_PER_COST = 8192  # that a node serves in about the time that it takes anyway
 _MAX_BLOCK_RUNS = 100_000  # of the blocks of a function with jumps
+_MISFITS = (ValueError, IndexError, OverflowError)  # of code that no compiler printed: shapes do not fit
 _INSIDE = "its box is taken to lie inside the tensor"
 _ZERO = make_integer(0)
 _UNSET = Unknown()  # of a value that no program has computed yet
@@ -186,7 +187,7 @@ class TileEvaluator:
         operands = [self._values[each] for each in step.operands]
         try:
             value = EVALUATIONS[step.operation.name](self.facts, step.operation, operands)
-        except (ValueError, IndexError, OverflowError):  # code that no compiler printed: shapes do not fit
+        except _MISFITS:
             value = Unknown(f"line {step.operation.line} gives no value")
         self._assign(step.results[0], value, weight)
 
@@ -201,9 +202,16 @@ class TileEvaluator:
 
     def _run_site(self, site: WorkSite, weight: IntArray) -> None:
         if site.is_dynamic:
-            self.elements[site.index] = self.elements[site.index] + weight * self._count(site)
+            try:
+                count = self._count(site)
+            except _MISFITS:
+                count = self._assume_all(site, Unknown(), "its elements are taken to be all of its tile")
+            self.elements[site.index] = self.elements[site.index] + weight * count
         if site.pointer is not None:
-            self._reach(site, weight > 0)
+            try:
+                self._reach(site, weight > 0)
+            except _MISFITS:
+                self.reaches[site.index] = None
 
     def _reach(self, site: WorkSite, runs: NDArray[np.bool_]) -> None:
         """Widen the range that a site reaches by what the programs that run reach; masks are ignored."""
@@ -227,8 +235,7 @@ class TileEvaluator:
         if isinstance(mask, TileMask):
             return count_true(mask)
         assert mask is not None
-        self._assume_all(site, mask, "its mask is taken to let all elements through")
-        return np.array([site.work.elements], dtype=np.int64)
+        return self._assume_all(site, mask, "its mask is taken to let all elements through")
 
     def _count_flag(self, site: WorkSite, flag: TileValue | None) -> IntArray:
         """Return 1 where a bulk copy runs, 0 where its flag is false."""
@@ -244,8 +251,7 @@ class TileEvaluator:
         if isinstance(descriptor, TensorDescriptor):
             starts = starts or descriptor.offsets
         if not isinstance(descriptor, TensorDescriptor) or len(descriptor.extents) != len(starts):
-            self._assume_all(site, descriptor, _INSIDE)
-            return np.array([site.work.elements], dtype=np.int64)
+            return self._assume_all(site, descriptor, _INSIDE)
         sizes = site.work.shape
         pad = len(starts) - len(sizes)
         sizes = (*[1] * pad, *sizes) if pad >= 0 else sizes[-len(starts) :]
@@ -258,15 +264,17 @@ class TileEvaluator:
 
     def _count_inside(self, site: WorkSite, size: int, extent: TileValue, start: TileValue) -> IntArray | int:
         """Return how many places of a box along an axis are inside: a range, or rows by their numbers."""
-        if not isinstance(extent, TileInteger) or not isinstance(start, TileInteger):
+        if not isinstance(extent, TileInteger) or not isinstance(start, TileInteger) or extent.shape:
             self._assume_all(site, extent if isinstance(extent, Unknown) else start, _INSIDE)
             return size
         places = start if start.shape else with_shape(add(start, make_range(0, size)), (size,))
         below, above = compare(Relation.SLT, places, extent, 64), compare(Relation.SGE, places, _ZERO, 64)
         return size if below is None or above is None else count_true(conjoin(below, above))
 
-    def _assume_all(self, site: WorkSite, value: TileValue, assumption: str) -> None:
+    def _assume_all(self, site: WorkSite, value: TileValue, assumption: str) -> IntArray:
+        """Keep an assumption on a site, and return all elements of its tile."""
         self.facts.note_site(_explain(f"line {site.operation.line}: {assumption}", value), site)
+        return np.array([site.work.elements], dtype=np.int64)
 
     # Loops
 

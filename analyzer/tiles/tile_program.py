@@ -379,7 +379,7 @@ class _ProgramBuilder:
         descriptor = None if work.descriptor is None else self._look_up(scope, (work.descriptor,))[0]
         indices = self._look_up(scope, work.indices)
         pointer = None
-        if self._tracks_addresses and operation.name in POINTER_ACCESSES:
+        if self._tracks_addresses and operation.name in POINTER_ACCESSES and operation.operands:
             pointer = self._look_up(scope, operation.operands[:1])[0]
         self._roots += [each for each in (mask, descriptor, *indices, pointer) if each is not None]
         site = WorkSite(len(self._sites), body, operation, work, mask, descriptor, indices, pointer)

@@ -413,7 +413,7 @@ def _find_mask(operation: Operation) -> Value | None:
 
 def _find_descriptor(operation: Operation) -> Value | None:
     """Return what cuts the box off: a descriptor, or a pointer to a block whose boundaries are checked."""
-    first = operation.operands[0]
+    first = operation.operands[0] if operation.operands else None
     if operation.name not in POINTER_ACCESSES:
         return first
     checked = operation.find_attribute("boundaryCheck")
