@@ -88,7 +88,7 @@ def _measure_triton(path: Path, kernel: Kernel, launch: Launch) -> LevelWork:
     from analyzer.tiles.decomposition import decompose_launch
     from analyzer.tiles.work import Quantity
 
-    module, _ = read_triton_module(str(path), kernel.name)
+    module, diagnostics = read_triton_module(str(path), kernel.name)
     assert launch.grid is not None
     tasks = decompose_launch(module, launch.grid, launch.arguments, kernel.name)
     columns = (
@@ -104,7 +104,8 @@ def _measure_triton(path: Path, kernel: Kernel, launch: Launch) -> LevelWork:
         amounts = np.array([each.amounts.values[column] for column in columns], dtype=np.float64)
         _add(lines, _name_place(each.operation.source_line), amounts)
     totals = tuple(None if column in tasks.uncounted else tasks.total.values[column] for column in columns)
-    return _make_level(LevelName.TTGIR, str(path), totals, lines, tasks.assumptions)
+    assumptions = (*(each.message for each in diagnostics), *tasks.assumptions)
+    return _make_level(LevelName.TTGIR, str(path), totals, lines, assumptions)
 
 
 def _measure_code(

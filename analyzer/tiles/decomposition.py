@@ -25,6 +25,7 @@ from analyzer.tiles.work import OperationWork, Quantity, ThreadCount
 
 _MAX_PROGRAMS_AT_ONCE = 1 << 17
 _LEAST_BUDGET = 20_000
+_ASSUMED_WARPS = 4  # Triton's default
 MAX_PROGRAMS = 1 << 25
 
 
@@ -118,11 +119,13 @@ def decompose_launch(
     if grid.count > MAX_PROGRAMS:
         raise UsageError(f"grid {grid}: {grid.count:,} programs; at most {MAX_PROGRAMS:,} are decomposed")
     function = find_kernel(module, kernel)
-    threads = ThreadCount(module.n_warps or 4, module.threads_per_warp, module.level == "ttgir")
+    threads = ThreadCount(module.n_warps or _ASSUMED_WARPS, module.threads_per_warp, module.level == "ttgir")
     program = build_tile_program(module, function, threads)
     facts = bind_launch(function, grid.sizes, arguments)
     table = _ClassTable(program)
     _evaluate_programs(program, facts, grid.count, table)
+    if threads.has_layouts and module.n_warps is None:
+        facts.note_bodies(f"the module does not say of how many warps: {_ASSUMED_WARPS} are taken", ())
     for name in program.unknown_calls:
         facts.note_bodies(f"what the function {name or '?'} does is not counted: it is not in the file", ())
     return _collect(program, table, grid, threads, facts)

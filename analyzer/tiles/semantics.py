@@ -587,6 +587,7 @@ def _gather(
 
 _REDUCTIONS: Mapping[str, Callable[..., IntArray]] = {
     "arith.addi": np.sum,
+    "arith.muli": np.prod,
     "arith.maxsi": np.max,
     "arith.minsi": np.min,
     "arith.maxui": np.max,
@@ -594,6 +595,12 @@ _REDUCTIONS: Mapping[str, Callable[..., IntArray]] = {
     "arith.ori": np.bitwise_or.reduce,
     "arith.andi": np.bitwise_and.reduce,
     "arith.xori": np.bitwise_xor.reduce,
+}
+# Of truth values as 0 and 1; the one bit is a sign, so that true is less than false.
+_MASK_REDUCTIONS: Mapping[str, Callable[..., IntArray]] = {
+    **dict.fromkeys(("arith.addi", "arith.xori"), np.bitwise_xor.reduce),
+    **dict.fromkeys(("arith.andi", "arith.muli", "arith.minui", "arith.maxsi"), np.bitwise_and.reduce),
+    **dict.fromkeys(("arith.ori", "arith.maxui", "arith.minsi"), np.bitwise_or.reduce),
 }
 _SCANS: Mapping[str, Callable[..., IntArray]] = {
     "arith.addi": np.cumsum,
@@ -608,9 +615,8 @@ def _find_combiner(operation: Operation) -> str:
 
 
 def _evaluate_reduction(context: EvaluationContext, operation: Operation, operands: Operands) -> TileValue:
-    value, function = operands[0], _REDUCTIONS.get(_find_combiner(operation))
-    if isinstance(value, TileMask):
-        value = _to_integer(value)
+    functions = _MASK_REDUCTIONS if isinstance(operands[0], TileMask) else _REDUCTIONS
+    value, function = _to_integer(operands[0]), functions.get(_find_combiner(operation))
     if (
         not isinstance(value, TileInteger)
         or function is None

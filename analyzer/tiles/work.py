@@ -163,7 +163,7 @@ def count_bits(kind: IrType) -> int:
     if element.name in _BITS:
         return _BITS[element.name]
     digits = ""
-    for letter in element.name.removeprefix("b").lstrip("fiu"):
+    for letter in element.name.removeprefix("b").lstrip("fius"):
         if not letter.isdigit():
             break
         digits += letter

@@ -116,6 +116,36 @@ def test_values_of_triton_2_are_those_behind_the_pointers(
     assert not report["inexact"]
 
 
+@pytest.mark.parametrize(
+    ("combiner", "lets_through"),
+    [
+        ("andi", {0, 1}),
+        ("muli", {0, 1}),
+        ("maxsi", {0, 1}),
+        ("ori", {0, 1, 2}),
+        ("maxui", {0, 1, 2}),
+        ("addi", {2}),
+        ("xori", {2}),
+    ],
+)
+def test_masks_that_a_program_reduces(
+    combiner: str, lets_through: set[int], tmp_path: Path, capsys: Capture
+) -> None:
+    # Of programs 0 to 3 the first two have 128 true elements, the third has 44 + 1, the last none.
+    code = f"""
+    %c299 = arith.constant dense<{N + 1}> : tensor<128xi32>
+    %c = arith.cmpi slt, %o, %c299 : tensor<128xi32>
+    %all = "tt.reduce"(%c) <{{axis = 0 : i32}}> ({{
+    ^bb0(%p: i1, %q: i1):
+      %s = arith.{combiner} %p, %q : i1
+      tt.reduce.return %s : i1
+    }}) : (tensor<128xi1>) -> i1
+    %mask = tt.splat %all : i1 -> tensor<128xi1>"""
+    report = divide(capsys, write(tmp_path, HEAD + code + TAIL), str(PROGRAMS), n=N, m=M)
+    assert moved(report) == (4 * 128 * len(lets_through), 4 * 128 * len(lets_through))
+    assert not report["assumptions"]
+
+
 def test_copy_to_shared_memory_of_triton_2(tmp_path: Path, capsys: Capture) -> None:
     text = OLD.format(t="f16").replace(
         "    tt.return",
