@@ -59,6 +59,7 @@ _LAYOUT_KINDS = {
     "tensor_memory_encoding": "tensor_memory",
     "tensor_memory_scales_encoding": "tensor_memory_scales",
     "nvidia_mma_encoding": "nvidia_mma",
+    "mma": "nvidia_mma",  # of Triton 2
 }
 
 
