@@ -9,6 +9,8 @@ Where the pretty form leaves types out, they are derived (a result of `tt.load` 
 operand), so every value of a module has a type. Aliases (`#blocked`, `#mma`, `!type`) are resolved.
 """
 
+from collections.abc import Iterable, Iterator
+
 from msgspec import Struct
 
 from analyzer.ir.module import SourceLine
@@ -68,6 +70,18 @@ class OpaqueType(Struct, frozen=True):
 
 
 IrType = ScalarType | PointerType | TensorType | MemoryType | DescriptorType | OpaqueType
+
+
+def dereference(pointers: IrType) -> IrType | None:
+    """Return the type of what pointers point to, None if they are none.
+
+    `tensor<8xf32>` for `tensor<8x!tt.ptr<f32>>`, and for the block pointer `!tt.ptr<tensor<8xf32>>`.
+    """
+    if isinstance(pointers, PointerType):
+        return pointers.pointee
+    if isinstance(pointers, TensorType) and isinstance(pointers.element, PointerType):
+        return TensorType(pointers.shape, pointers.element.pointee, pointers.layout)
+    return None
 
 
 class IntegerAttribute(Struct, frozen=True):
@@ -159,6 +173,21 @@ class Operation(Struct, frozen=True, kw_only=True):
     def find_attribute(self, name: str) -> Attribute | None:
         """Return an attribute, None if the operation has none of that name."""
         return next((value for key, value in self.attributes if key == name), None)
+
+    @property
+    def callee(self) -> str:
+        """Name of the function that it calls, "" if it calls none."""
+        found = self.find_attribute("callee")
+        return found.text.lstrip("@").strip('"') if isinstance(found, StringAttribute) else ""
+
+
+def walk_operations(regions: Iterable[Region]) -> Iterator[Operation]:
+    """Yield all operations of regions, those inside of others too."""
+    for region in regions:
+        for block in region.blocks:
+            for operation in block.operations:
+                yield operation
+                yield from walk_operations(operation.regions)
 
 
 class TritonFunction(Struct, frozen=True, kw_only=True):

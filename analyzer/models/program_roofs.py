@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from analyzer.hardware.gpu import Gpu
-from analyzer.ir.tile_operations import MemoryType, Operation, TritonModule
+from analyzer.ir.tile_operations import MemoryType, Operation, TritonModule, walk_operations
 from analyzer.operators.decompose.programs import tabulate_programs
 from analyzer.operators.decompose.task_demand import Pipe
 from analyzer.operators.hardware_figures import read_operator_hardware
@@ -30,6 +30,15 @@ from analyzer.tiles.footprint import DistinctBytes
 from analyzer.tiles.work import Quantity, count_bits
 
 NAME = "roofs"
+TIMED_QUANTITIES = frozenset(  # of a launch, that decide its time
+    {
+        Quantity.MMA_FMA,
+        Quantity.XU_OPERATIONS,
+        Quantity.FMA_OPERATIONS,
+        Quantity.BYTES_LOADED,
+        Quantity.BYTES_STORED,
+    }
+)
 # Of 151 Triton launches of traces/h100, every fourth, those over 50 us take 1.2 times their roofs (median),
 # 80 in 100 of them 1.06 to 2.0 times; shorter ones a few microseconds more.
 _HIGH_OVER_TIME = 2.0
@@ -106,27 +115,9 @@ def _count_slots(
 ) -> int:
     """Return the CTAs that an SM holds, by threads and by the buffers of shared memory."""
     by_warps = int(max_warps // max(1, tasks.threads.n_warps))
-    own = sum(_count_buffer_bytes(each) for each in _list_operations(module))
+    own = sum(_count_buffer_bytes(each) for each in walk_operations(each.body for each in module.functions))
     by_shared = int(shared_bytes // own) if own else _MAX_CTAS
     return max(1, min(by_warps, by_shared, _MAX_CTAS))
-
-
-def _list_operations(module: TritonModule) -> list[Operation]:
-    """Return all operations of a module, those inside regions too."""
-    waiting = [
-        operation
-        for function in module.functions
-        for block in function.body.blocks
-        for operation in block.operations
-    ]
-    found: list[Operation] = []
-    while waiting:
-        operation = waiting.pop()
-        found.append(operation)
-        waiting += [
-            each for region in operation.regions for block in region.blocks for each in block.operations
-        ]
-    return found
 
 
 def _count_buffer_bytes(operation: Operation) -> int:

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 
+from analyzer.execution.profile.provenance import Provenance
 from analyzer.fingerprint import compute_model_fingerprint
 from analyzer.hardware.gpu_database import load_gpu
-from analyzer.models.program_roofs import NAME, RoofPrediction, predict_program
+from analyzer.models.program_roofs import NAME, TIMED_QUANTITIES, RoofPrediction, predict_program
 from analyzer.pipeline.operator_prediction import OperatorOptions
 from analyzer.pipeline.options import Options
-from analyzer.pipeline.task_decomposition import find_triton_launch, read_triton_module
+from analyzer.pipeline.task_decomposition import decompose_triton_file
 from analyzer.report.predict_schema import OperatorPredictionEntry, PredictReport
-from analyzer.tiles.decomposition import TaskDecomposition, decompose_launch
+from analyzer.tiles.decomposition import TaskDecomposition
 from analyzer.tiles.footprint import estimate_distinct_bytes
 from analyzer.version import __version__
 
@@ -24,11 +25,9 @@ def predict_triton_kernel(
     changes: edits of the GPUs' figures, and whether the roofs are told. Raises InputError, HardwareError, or
     UsageError without a grid or with arguments that do not fit.
     """
-    module = read_triton_module(path)
-    kernel, launch = find_triton_launch(module, options)
-    assert launch.grid is not None
-    tasks = decompose_launch(module, launch.grid, launch.arguments, kernel.name)
-    distinct = estimate_distinct_bytes(module, tasks, launch.arguments)
+    decomposed = decompose_triton_file(path, options)
+    module, tasks = decomposed.module, decomposed.tasks
+    distinct = estimate_distinct_bytes(module, tasks, decomposed.launch.arguments)
     entries = []
     for name in gpus:
         gpu = changes.edit_gpu(load_gpu(name))
@@ -38,12 +37,18 @@ def predict_triton_kernel(
         tool_version=__version__,
         model_fingerprint=compute_model_fingerprint(),
         predictions=tuple(entries),
+        warnings=decomposed.warnings,
     )
 
 
 def _make_entry(
     tasks: TaskDecomposition, gpu: str, gpu_name: str, found: RoofPrediction, *, explain: bool
 ) -> OperatorPredictionEntry:
+    provenance = Provenance.EXACT
+    if tasks.assumed & TIMED_QUANTITIES:
+        provenance = Provenance.ASSUMED
+    if tasks.uncounted & TIMED_QUANTITIES:
+        provenance = Provenance.UNKNOWN
     assumed = f"; assumed: {'; '.join(tasks.assumptions)}" if tasks.assumptions else ""
     return OperatorPredictionEntry(
         operator=tasks.kernel,
@@ -55,7 +60,8 @@ def _make_entry(
         timing="kernel",
         time_us=found.time_us,
         time_us_low=found.time_us,
-        time_us_high=found.high_us,
+        time_us_high=None if provenance is Provenance.UNKNOWN else found.high_us,
+        counts=provenance.value,
         basis=_BASIS + assumed,
         in_range=True,
         terms_us=found.terms_us if explain else {},

@@ -88,7 +88,7 @@ def _measure_triton(path: Path, kernel: Kernel, launch: Launch) -> LevelWork:
     from analyzer.tiles.decomposition import decompose_launch
     from analyzer.tiles.work import Quantity
 
-    module = read_triton_module(str(path))
+    module, diagnostics = read_triton_module(str(path), kernel.name)
     assert launch.grid is not None
     tasks = decompose_launch(module, launch.grid, launch.arguments, kernel.name)
     columns = (
@@ -103,8 +103,9 @@ def _measure_triton(path: Path, kernel: Kernel, launch: Launch) -> LevelWork:
     for each in tasks.operations:
         amounts = np.array([each.amounts.values[column] for column in columns], dtype=np.float64)
         _add(lines, _name_place(each.operation.source_line), amounts)
-    totals = tuple(tasks.total.values[column] for column in columns)
-    return _make_level(LevelName.TTGIR, str(path), totals, lines, tasks.assumptions)
+    totals = tuple(None if column in tasks.uncounted else tasks.total.values[column] for column in columns)
+    assumptions = (*(each.message for each in diagnostics), *tasks.assumptions)
+    return _make_level(LevelName.TTGIR, str(path), totals, lines, assumptions)
 
 
 def _measure_code(

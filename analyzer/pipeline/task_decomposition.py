@@ -5,19 +5,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from analyzer.demand.launch_work import LaunchWork, count_launch_work
 from analyzer.execution.profile.execution_profile import ExecutionProfile
+from analyzer.execution.profile.provenance import INEXACT_PROVENANCES, Provenance
 from analyzer.files import read_file
 from analyzer.frontend.input_format import HEAD_BYTES, InputFormat, detect_format
 from analyzer.frontend.triton.parser import parse_triton_ir
 from analyzer.ir.launch import Launch, LaunchTable
-from analyzer.ir.tile_operations import TritonFunction, TritonModule
+from analyzer.ir.scheduling import WARP_SIZE
+from analyzer.ir.tile_operations import TritonModule
 from analyzer.pipeline.analysis import choose_kernels
 from analyzer.pipeline.kernel_analyzer import find_launches
 from analyzer.pipeline.launch_execution import ExecutedLaunch, execute_kernel, find_matrix_descriptors
 from analyzer.pipeline.loaded_program import LoadedKernel, Program
 from analyzer.pipeline.options import Options
+from analyzer.report.analyze_schema import WarningEntry
+from analyzer.report.input_entries import make_warning_entry
 from analyzer.report.tasks_schema import (
     TASKS_SCHEMA,
     LoopEntry,
@@ -28,6 +33,7 @@ from analyzer.report.tasks_schema import (
     WorkEntry,
 )
 from analyzer.text.errors import InputError, UsageError
+from analyzer.text.source import Diagnostic
 from analyzer.tiles.decomposition import Amounts, OperationTotal, TaskDecomposition, decompose_launch
 from analyzer.tiles.decomposition import find_kernel as find_triton_kernel
 from analyzer.tiles.work import Quantity
@@ -35,6 +41,18 @@ from analyzer.version import __version__
 
 _MAX_IR_BYTES = 64 << 20
 _GRID_HINT = "give --grid, or a --launch file"
+_OWN_TARGET = "cuda"
+_VENDORS = {"hip": "AMD", "xpu": "Intel"}
+_VENDOR_HINT = "give code for a GPU of NVIDIA: a target of cuda, 32 threads a warp"
+
+
+class TritonTasks(Struct, frozen=True):
+    """The tasks of a launch of a Triton kernel, with what they were found from."""
+
+    module: TritonModule
+    launch: Launch
+    tasks: TaskDecomposition
+    warnings: tuple[WarningEntry, ...]
 
 
 def is_triton_ir(path: str) -> bool:
@@ -47,33 +65,59 @@ def is_triton_ir(path: str) -> bool:
     return detect_format(head) is InputFormat.TRITON_IR
 
 
-def read_triton_module(path: str) -> TritonModule:
-    """Read a TTIR or TTGIR file. Raises InputError."""
+def read_triton_module(path: str, kernel: str | None = None) -> tuple[TritonModule, tuple[Diagnostic, ...]]:
+    """Read a TTIR or TTGIR file; return its module, and warnings.
+
+    kernel: which to look for in a file of several dumps. Raises InputError, also for another vendor's GPU, or
+    UsageError if the file has dumps of several kernels and none is named.
+    """
     try:
         text = read_file(Path(path), _MAX_IR_BYTES).decode("utf-8", "replace")
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    return parse_triton_ir(text, path)[0]
+    module, diagnostics = parse_triton_ir(text, path, kernel)
+    _refuse_other_vendors(module, path)
+    return module, diagnostics
 
 
-def decompose_triton_file(path: str, options: Options) -> TaskDecomposition:
+def _refuse_other_vendors(module: TritonModule, path: str) -> None:
+    vendor, _, gpu = module.target.partition(":")
+    threads = f"{module.threads_per_warp} threads a warp"
+    if vendor not in ("", _OWN_TARGET):
+        name = f" ({_VENDORS[vendor]})" if vendor in _VENDORS else ""
+        raise InputError(f"{path}: this is code for {gpu or vendor}{name}, with {threads}", hint=_VENDOR_HINT)
+    if module.threads_per_warp != WARP_SIZE:
+        raise InputError(f"{path}: this is code for a GPU with {threads}", hint=_VENDOR_HINT)
+
+
+def decompose_triton_file(path: str, options: Options) -> TritonTasks:
     """Return the tasks of the launch that options give to the kernel of a TTIR or TTGIR file.
 
     Raises InputError, or UsageError without a grid or with arguments that do not fit.
     """
-    module = read_triton_module(path)
-    kernel, launch = find_triton_launch(module, options)
+    name = options.kernels[0] if options.kernels else None
+    module, diagnostics = read_triton_module(path, name)
+    kernel = find_triton_kernel(module, name)
+    launch = _choose_launch(kernel.name, options.launch, options.launch_table)
     assert launch.grid is not None
-    return decompose_launch(module, launch.grid, launch.arguments, kernel.name)
+    tasks = decompose_launch(module, launch.grid, launch.arguments, kernel.name)
+    unknown = {each for each, _ in module.unknown_operations}
+    warnings = [make_warning_entry(path, each) for each in diagnostics]
+    return TritonTasks(module, launch, tasks, (*warnings, *_warn_of_uncounted(path, tasks, unknown)))
 
 
-def find_triton_launch(module: TritonModule, options: Options) -> tuple[TritonFunction, Launch]:
-    """Return the kernel of a module that options choose, and its one launch, whose grid is known.
-
-    Raises InputError or UsageError.
-    """
-    kernel = find_triton_kernel(module, options.kernels[0] if options.kernels else None)
-    return kernel, _choose_launch(kernel.name, options.launch, options.launch_table)
+def _warn_of_uncounted(path: str, tasks: TaskDecomposition, unknown: set[str]) -> list[WarningEntry]:
+    """Return a warning of the operations that are known, but not how much they ask for."""
+    names = [
+        each.operation.callee or each.operation.name
+        for each in tasks.operations
+        if each.work.uncounted and each.operation.name not in unknown
+    ]
+    if not names:
+        return []
+    told = ", ".join(sorted(set(names)))
+    message = f"operations whose work is not counted, or not all of it: {told}"
+    return [WarningEntry(code="uncounted-work", message=message, path=path, line=None, count=len(names))]
 
 
 def _choose_launch(name: str, launch: Launch, table: LaunchTable | None) -> Launch:
@@ -88,10 +132,13 @@ def _choose_launch(name: str, launch: Launch, table: LaunchTable | None) -> Laun
 
 def make_triton_tasks_report(path: str, options: Options) -> TasksReport:
     """Return the report on the tasks of a TTIR or TTGIR file's launch; errors as `decompose_triton_file`."""
-    return make_tasks_report(path, decompose_triton_file(path, options))
+    found = decompose_triton_file(path, options)
+    return make_tasks_report(path, found.tasks, found.warnings)
 
 
-def make_tasks_report(path: str, found: TaskDecomposition) -> TasksReport:
+def make_tasks_report(
+    path: str, found: TaskDecomposition, warnings: tuple[WarningEntry, ...] = ()
+) -> TasksReport:
     """Return the report on tasks that were decomposed."""
     return TasksReport(
         schema=TASKS_SCHEMA,
@@ -118,8 +165,24 @@ def make_tasks_report(path: str, found: TaskDecomposition) -> TasksReport:
             **_name_amounts(found.total),
         ),
         assumptions=found.assumptions,
-        operations=tuple(_make_work_entry(each) for each in found.operations if any(each.amounts.values)),
+        operations=tuple(
+            _make_work_entry(each)
+            for each in found.operations
+            if any(each.amounts.values) or (each.work.uncounted and each.executions)
+        ),
+        inexact=_name_inexact(found),
+        warnings=warnings,
     )
+
+
+def _name_inexact(found: TaskDecomposition) -> dict[str, str]:
+    """Return the provenance of the totals that are not exact, by the names of their fields."""
+    marks = {
+        name: (Provenance.UNKNOWN if quantity in found.uncounted else Provenance.ASSUMED).value
+        for name, quantity in _FIELDS.items()
+        if quantity in found.uncounted | found.assumed
+    }
+    return marks | ({"trips": Provenance.ASSUMED.value} if found.has_assumed_trips else {})
 
 
 _FIELDS = {
@@ -152,6 +215,8 @@ def _make_work_entry(total: OperationTotal) -> WorkEntry:
         source="" if place is None else place.place,
         type=total.work.type_name,
         executions=total.executions,
+        is_assumed=total.is_assumed,
+        uncounted=tuple(name for name, quantity in _FIELDS.items() if quantity in total.work.uncounted),
         **named,
     )
 
@@ -201,6 +266,7 @@ def _make_mean_report(loaded: LoadedKernel, executed: ExecutedLaunch, work: Laun
         "trips": trips,
     }
     means: dict[str, Any] = {name: _divide(value, grid.count) for name, value in totals.items()}
+    provenance = executed.profile.provenance
     note = "the execution profile sums over CTAs: there is one class, of means"
     return TasksReport(
         schema=TASKS_SCHEMA,
@@ -212,6 +278,7 @@ def _make_mean_report(loaded: LoadedKernel, executed: ExecutedLaunch, work: Laun
         tasks=(TaskEntry(count=grid.count, **means),),
         total=TaskAmounts(count=grid.count, **totals),
         assumptions=(note, *executed.profile.assumptions),
+        inexact=dict.fromkeys(totals, provenance.value) if provenance in INEXACT_PROVENANCES else {},
     )
 
 

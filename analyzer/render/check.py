@@ -7,6 +7,7 @@ from rich.text import Text
 
 from analyzer.render.number_format import format_count
 from analyzer.render.tables import Column, ColumnFit, FittedTable, shorten_middle
+from analyzer.render.warnings import print_warnings
 from analyzer.report.check_schema import (
     CheckedKernel,
     CheckedMetric,
@@ -51,10 +52,7 @@ def print_check(report: CheckReport, console: Console) -> None:
         console.print(Text(f"and {len(violations) - _MAX_VIOLATIONS:,} more: --format json has all"))
     for note in report.notes:
         console.print(Text(f"note: {note}", style="dim"), soft_wrap=True)
-    for warning in report.warnings:
-        place = f"{warning.path}: " if warning.path else ""
-        times = f" ({warning.count:,} times)" if warning.count > 1 else ""
-        console.print(Text(f"{place}warning: {warning.message}{times}", style="yellow"), soft_wrap=True)
+    print_warnings(report.warnings, console)
     console.print(Text(_format_totals(report), style="bold"), soft_wrap=True)
 
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
+from analyzer.render.number_format import format_provenance
 from analyzer.render.tables import Column, ColumnFit, make_table
+from analyzer.render.warnings import print_warnings
 from analyzer.report.predict_schema import OperatorPredictionEntry, PredictReport
 
 ANSWER_COLUMNS = ("time_us", "time_us_low", "time_us_high", "basis", "in_range", "reason")
@@ -28,6 +30,7 @@ def print_predictions(report: PredictReport, console: Console) -> None:
         if entry.terms_us:
             terms = "  ".join(f"{name} {value:,.2f}" for name, value in entry.terms_us.items())
             console.print(Text(f"[{place}] terms in us: {terms}"))
+    print_warnings(report.warnings, console)
 
 
 def _make_columns(models: set[str]) -> list[Column]:
@@ -46,9 +49,11 @@ def _make_columns(models: set[str]) -> list[Column]:
 def _make_row(place: int, entry: OperatorPredictionEntry, models: set[str]) -> list[str]:
     sizes = " ".join(f"{name}={value}" for name, value in entry.shape.items())
     interval = time = "-"
-    if entry.time_us is not None and entry.time_us_low is not None and entry.time_us_high is not None:
-        time = _format_time(entry.time_us)
-        interval = f"{_format_time(entry.time_us_low)} to {_format_time(entry.time_us_high)}"
+    if entry.time_us is not None and entry.time_us_low is not None:
+        time = format_provenance(entry.counts) + _format_time(entry.time_us)
+        interval = f"at least {_format_time(entry.time_us_low)}"
+        if entry.time_us_high is not None:
+            interval = f"{_format_time(entry.time_us_low)} to {_format_time(entry.time_us_high)}"
     head = [entry.operator, sizes, entry.dtype, entry.gpu_name or entry.gpu]
     return [f"[{place}]", *head, *([entry.model] if len(models) > 1 else []), time, interval]
 

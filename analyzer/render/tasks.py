@@ -1,11 +1,14 @@
 """Tasks of a launch as text."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
+from analyzer.execution.profile.provenance import Provenance
+from analyzer.render.number_format import format_provenance
 from analyzer.render.tables import Column, ColumnFit, make_table
+from analyzer.render.warnings import print_warnings
 from analyzer.report.tasks_schema import TaskAmounts, TasksReport, WorkEntry
 
 _MAX_SHOWN_CLASSES = 24
@@ -20,42 +23,41 @@ def print_tasks(report: TasksReport, console: Console) -> None:
         Text(f"{report.kernel}: {report.total.count:,} tasks (grid {grid}) in {n_classes}", style="bold")
     )
     shown = report.tasks[:_MAX_SHOWN_CLASSES]
-    rows = [_make_cells(f"{each.count:,}", each) for each in shown]
-    rows.append(_make_cells("all", report.total))
-    console.print(make_table(_COLUMNS, rows))
+    rows = [_make_cells(f"{each.count:,}", each, report.inexact) for each in shown]
+    rows.append(_make_cells("all", report.total, report.inexact))
+    console.print(make_table((Column("tasks", ColumnFit.NO_WRAP), *_AMOUNTS.values()), rows))
     if len(report.tasks) > len(shown):
         console.print(Text(f"and {len(report.tasks) - len(shown):,} more classes: --format json has all"))
     if report.operations:
         _print_operations(report.operations, console)
+    kinds = set(report.inexact.values())
+    if kinds:
+        console.print(Text(", ".join(text for kind, text in _MARKS.items() if kind in kinds)))
+    print_warnings(report.warnings, console)
     for assumption in report.assumptions:
         console.print(Text(f"  - assumed: {assumption}"), soft_wrap=True)
 
 
-_COLUMNS = (
-    Column("tasks", ColumnFit.NO_WRAP),
-    Column("trips"),
-    Column("MMA FMA"),
-    Column("XU"),
-    Column("FP", drop_rank=3),
-    Column("bytes loaded"),
-    Column("bytes stored"),
-    Column("shared bytes", drop_rank=2),
-    Column("barriers", drop_rank=1),
-)
+_MARKS = {
+    "assumed": "~ rests on an assumption",
+    "unknown": "? some operations are not counted",
+}
+_AMOUNTS = {  # columns by the fields that they show
+    "trips": Column("trips"),
+    "mma_fma": Column("MMA FMA"),
+    "xu_operations": Column("XU"),
+    "fma_operations": Column("FP", drop_rank=3),
+    "bytes_loaded": Column("bytes loaded"),
+    "bytes_stored": Column("bytes stored"),
+    "shared_bytes": Column("shared bytes", drop_rank=2),
+    "barriers": Column("barriers", drop_rank=1),
+}
 
 
-def _make_cells(name: str, amounts: TaskAmounts) -> tuple[str, ...]:
-    values = (
-        amounts.trips,
-        amounts.mma_fma,
-        amounts.xu_operations,
-        amounts.fma_operations,
-        amounts.bytes_loaded,
-        amounts.bytes_stored,
-        amounts.shared_bytes,
-        amounts.barriers,
-    )
-    return (name, *map(_format, values))
+def _make_cells(name: str, amounts: TaskAmounts, inexact: Mapping[str, str]) -> tuple[str, ...]:
+    marks = (format_provenance(inexact.get(field, Provenance.EXACT)) for field in _AMOUNTS)
+    values = (_format(getattr(amounts, field)) for field in _AMOUNTS)
+    return (name, *(f"{mark}{value}" for mark, value in zip(marks, values, strict=True)))
 
 
 def _format(value: float) -> str:
@@ -99,4 +101,6 @@ def _describe_work(entry: WorkEntry) -> str:
         (entry.atomics, "atomics"),
         (entry.shared_bytes, "B shared"),
     )
-    return ", ".join(f"{_format(amount)} {name}" for amount, name in amounts if amount)
+    mark = format_provenance(Provenance.ASSUMED) if entry.is_assumed else ""
+    counted = [f"{mark}{_format(amount)} {name}" for amount, name in amounts if amount]
+    return ", ".join((*counted, *(["not counted"] if entry.uncounted else [])))

@@ -27,6 +27,7 @@ from analyzer.render.speed_of_light import make_speed_of_light_lines
 from analyzer.render.stall_comparison import make_difference_table, make_stall_comparison
 from analyzer.render.tables import Column, ColumnFit, make_number_columns, make_table, shorten_middle
 from analyzer.render.text_options import TextOptions
+from analyzer.render.warnings import print_warnings
 from analyzer.report.analyze_schema import KernelReport, PredictionEntry, Report
 
 MAX_DETAILED_KERNELS = 6
@@ -61,7 +62,7 @@ def print_report(report: Report, console: Console, options: TextOptions | None =
     if tip:
         console.print(Text(tip, style="dim"))
     _print_notes(report, console)
-    _print_warnings(report, console)
+    print_warnings(report.warnings, console)
 
 
 def print_listings(report: Report, console: Console, options: TextOptions | None = None) -> None:
@@ -76,7 +77,7 @@ def print_listings(report: Report, console: Console, options: TextOptions | None
         console.print(*make_speed_of_light_lines(kernel), sep="\n")
         _print_listing(kernel, console, options)
     _print_notes(report, console)
-    _print_warnings(report, console)
+    print_warnings(report.warnings, console)
 
 
 def _print_listing(kernel: KernelReport, console: Console, options: TextOptions) -> None:
@@ -97,14 +98,6 @@ def _print_notes(report: Report, console: Console) -> None:
             console.print(Text(f"{entry.path}: note: compiled by {entry.toolchain}"), soft_wrap=True)
         if entry.format == SourceFormat.VIRTUAL_PTX:
             console.print(Text(f"{entry.path}: note: {VIRTUAL_NOTE}"), soft_wrap=True)
-
-
-def _print_warnings(report: Report, console: Console) -> None:
-    for warning in report.warnings:
-        line = f":{warning.line}" if warning.line else ""
-        place = f"{warning.path}{line}: " if warning.path else ""
-        times = f" ({warning.count:,} times)" if warning.count > 1 else ""
-        console.print(Text(f"{place}warning: {warning.message}{times}", style="yellow"), soft_wrap=True)
 
 
 def _make_summary(report: Report) -> RenderableType:

@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from analyzer.report.analyze_schema import WarningEntry
+
 PREDICT_SCHEMA: Literal["warplens/predict/1"] = "warplens/predict/1"
 
 
@@ -33,6 +35,10 @@ class OperatorPredictionEntry(Struct, frozen=True, kw_only=True):
     in_range: Annotated[bool, Meta(description="False where the row lies outside what taught the model.")] = (
         False
     )
+    counts: Annotated[
+        str,
+        Meta(description="Of the work that is timed: exact, assumed, or unknown where some is not counted."),
+    ] = "exact"
     reason: Annotated[str, Meta(description="Why the row cannot be answered.")] = ""
     terms_us: Annotated[
         Mapping[str, float],
@@ -50,3 +56,4 @@ class PredictReport(Struct, frozen=True, kw_only=True):
     ] = ""
     interval: Annotated[str, Meta(description="What the intervals promise.")] = "80 %"
     predictions: tuple[OperatorPredictionEntry, ...]
+    warnings: tuple[WarningEntry, ...] = ()

@@ -4,9 +4,12 @@ Field names are the JSON contract: keys may be added, never renamed. Docstrings 
 in `hwdb/schema/tasks-1.json`.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
+
+from analyzer.report.analyze_schema import WarningEntry
 
 TASKS_SCHEMA: Literal["warplens/tasks/1"] = "warplens/tasks/1"
 
@@ -75,6 +78,12 @@ class WorkEntry(Struct, frozen=True, kw_only=True):
     bytes_stored: Amount = 0
     shared_bytes: Amount = 0
     atomics: Amount = 0
+    is_assumed: Annotated[
+        bool, Meta(description="How often it runs, or on how many elements, rests on an assumption.")
+    ] = False
+    uncounted: Annotated[
+        tuple[str, ...], Meta(description="Amounts of which it asks for more than is known.")
+    ] = ()
 
 
 class TasksReport(Struct, frozen=True, kw_only=True):
@@ -93,3 +102,11 @@ class TasksReport(Struct, frozen=True, kw_only=True):
     total: TaskAmounts
     assumptions: tuple[str, ...] = ()
     operations: tuple[WorkEntry, ...] = ()
+    inexact: Annotated[
+        Mapping[str, str],
+        Meta(
+            description="Provenance of the amounts that are not exact: assumed, or unknown where operations "
+            "ask for more than is counted."
+        ),
+    ] = {}
+    warnings: tuple[WarningEntry, ...] = ()

@@ -15,7 +15,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.ir.launch import Argument, Dim3
-from analyzer.ir.tile_operations import Operation, TritonFunction, TritonModule
+from analyzer.ir.tile_operations import Operation, TritonFunction, TritonModule, walk_operations
 from analyzer.text.errors import InputError, UsageError
 from analyzer.tiles.evaluator import MAX_NODE_RUNS, LaunchFacts, TileEvaluator
 from analyzer.tiles.launch_binding import bind_launch
@@ -25,6 +25,7 @@ from analyzer.tiles.work import OperationWork, Quantity, ThreadCount
 
 _MAX_PROGRAMS_AT_ONCE = 1 << 17
 _LEAST_BUDGET = 20_000
+_ASSUMED_WARPS = 4  # Triton's default
 MAX_PROGRAMS = 1 << 25
 
 
@@ -62,6 +63,7 @@ class OperationTotal(Struct, frozen=True):
     work: OperationWork
     executions: int
     amounts: Amounts
+    is_assumed: bool = False  # how often it runs, or on how many elements
 
 
 class TaskDecomposition(Struct, frozen=True, eq=False):
@@ -75,6 +77,9 @@ class TaskDecomposition(Struct, frozen=True, eq=False):
     operations: tuple[OperationTotal, ...]
     total: Amounts
     assumptions: tuple[str, ...]
+    assumed: frozenset[Quantity] = frozenset()  # of which an amount rests on an assumption
+    uncounted: frozenset[Quantity] = frozenset()  # of which an amount is not known: the total is the rest
+    has_assumed_trips: bool = False
 
     @property
     def total_trips(self) -> int:
@@ -83,11 +88,18 @@ class TaskDecomposition(Struct, frozen=True, eq=False):
 
 
 def find_kernel(module: TritonModule, name: str | None = None) -> TritonFunction:
-    """Return the kernel of a module, by name where it has several. Raises InputError or UsageError."""
-    kernels = [each for each in module.functions if each.is_public and each.body.blocks]
+    """Return the kernel of a module, by name where it has several. Raises InputError or UsageError.
+
+    Where no function is public, as in code for tests, those that no other one calls are kernels.
+    """
+    functions = [each for each in module.functions if each.body.blocks]
+    kernels = [each for each in functions if each.is_public]
+    if not kernels:
+        called = {each.callee for each in walk_operations(function.body for function in functions)}
+        kernels = [each for each in functions if each.name not in called]
     chosen = [each for each in kernels if name is None or each.name == name]
     if not kernels:
-        raise InputError("there is no kernel in this file", hint="a kernel is a public tt.func with a body")
+        raise InputError("there is no kernel in this file", hint="a kernel is a tt.func with a body")
     if len(chosen) != 1:
         names = ", ".join(each.name for each in kernels[:8])
         raise UsageError(
@@ -107,14 +119,16 @@ def decompose_launch(
     if grid.count > MAX_PROGRAMS:
         raise UsageError(f"grid {grid}: {grid.count:,} programs; at most {MAX_PROGRAMS:,} are decomposed")
     function = find_kernel(module, kernel)
-    threads = ThreadCount(module.n_warps or 4, module.threads_per_warp, module.level == "ttgir")
+    threads = ThreadCount(module.n_warps or _ASSUMED_WARPS, module.threads_per_warp, module.level == "ttgir")
     program = build_tile_program(module, function, threads)
     facts = bind_launch(function, grid.sizes, arguments)
     table = _ClassTable(program)
     _evaluate_programs(program, facts, grid.count, table)
+    if threads.has_layouts and module.n_warps is None:
+        facts.note_bodies(f"the module does not say of how many warps: {_ASSUMED_WARPS} are taken", ())
     for name in program.unknown_calls:
-        facts.note(f"what the function {name or '?'} does is not counted: its body is not in the file")
-    return _collect(program, table, grid, threads, tuple(facts.assumptions))
+        facts.note_bodies(f"what the function {name or '?'} does is not counted: it is not in the file", ())
+    return _collect(program, table, grid, threads, facts)
 
 
 def _evaluate_programs(
@@ -193,7 +207,7 @@ def _hash_rows(table: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _collect(
-    program: TileProgram, table: _ClassTable, grid: Dim3, threads: ThreadCount, assumptions: tuple[str, ...]
+    program: TileProgram, table: _ClassTable, grid: Dim3, threads: ThreadCount, facts: LaunchFacts
 ) -> TaskDecomposition:
     order = sorted(range(len(table.rows)), key=lambda each: (-table.counts[each], table.first_programs[each]))
     places = np.empty(len(order), dtype=np.int32)
@@ -202,7 +216,7 @@ def _collect(
         _make_class(program, table.rows[each], table.counts[each], table.first_programs[each])
         for each in order
     )
-    totals = _total_operations(program, table)
+    totals = _total_operations(program, table, facts)
     return TaskDecomposition(
         kernel=program.function.name,
         grid=grid,
@@ -211,8 +225,24 @@ def _collect(
         class_of_program=places[np.concatenate(table.class_of_program)],
         operations=totals,
         total=add_amounts([each.amounts for each in totals]),
-        assumptions=assumptions,
+        assumptions=tuple(facts.assumptions),
+        assumed=frozenset(
+            quantity
+            for work in (each.work for each in totals if each.is_assumed)
+            for quantity in (*dict(work.fixed), *dict(work.per_element), *work.uncounted)
+        ),
+        uncounted=frozenset(
+            quantity for each in totals for quantity in each.work.uncounted if each.executions
+        ),
+        has_assumed_trips=bool(facts.assumed_bodies),
     )
+
+
+def _is_assumed(program: TileProgram, site: WorkSite, facts: LaunchFacts) -> bool:
+    """Return whether it is assumed how often an operation runs, or on how many elements."""
+    is_guessed = site.is_dynamic and facts.assumes_values
+    around = _find_innermost(program, site.body, facts.assumed_bodies)
+    return is_guessed or site.index in facts.assumed_sites or around is not None
 
 
 def _make_class(program: TileProgram, row: NDArray[np.int64], count: int, example: int) -> TaskClass:
@@ -236,12 +266,12 @@ def _sum_trips(program: TileProgram, row: NDArray[np.int64]) -> int:
     places = {
         site.operation.source_line
         for site in products
-        if _find_inner_loop(program, site.body, loop_bodies) is not None
+        if _find_innermost(program, site.body, loop_bodies) is not None
     }
     if places and None not in places:
         return _sum_products(program, row, loop_bodies, products)
     for sites in (products, _list_sites(program, (Quantity.BYTES_LOADED, Quantity.BYTES_STORED))):
-        found = {_find_inner_loop(program, site.body, loop_bodies) for site in sites} - {None}
+        found = {_find_innermost(program, site.body, loop_bodies) for site in sites} - {None}
         if found:
             return int(sum(row[body] for body in found if body is not None))
     return 0
@@ -270,15 +300,16 @@ def _sum_products(
         executions[place] = executions.get(place, 0) + own
     chosen: dict[int, object] = {}
     for site in products:
-        loop, place = _find_inner_loop(program, site.body, loop_bodies), site.operation.source_line
+        loop, place = _find_innermost(program, site.body, loop_bodies), site.operation.source_line
         if loop is not None and (loop not in chosen or executions[chosen[loop]] < executions[place]):
             chosen[loop] = place
     return sum(executions[place] for place in set(chosen.values()))
 
 
-def _find_inner_loop(program: TileProgram, body: int, loop_bodies: set[int]) -> int | None:
+def _find_innermost(program: TileProgram, body: int, wanted: set[int]) -> int | None:
+    """Return the first of a body and those around it that is wanted, None if none is."""
     while body >= 0:
-        if body in loop_bodies:
+        if body in wanted:
             return body
         body = program.parents[body]
     return None
@@ -297,14 +328,17 @@ def _measure_site(program: TileProgram, place: int, row: NDArray[np.int64]) -> t
     return executions, Amounts(tuple(values), tuple(repeated))
 
 
-def _total_operations(program: TileProgram, table: _ClassTable) -> tuple[OperationTotal, ...]:
+def _total_operations(
+    program: TileProgram, table: _ClassTable, facts: LaunchFacts
+) -> tuple[OperationTotal, ...]:
     row = np.zeros(program.n_bodies + len(program.sites), dtype=np.int64)
     for each, count in zip(table.rows, table.counts, strict=True):
         row = row + each * count
     totals = []
     for place, site in enumerate(program.sites):
         executions, amounts = _measure_site(program, place, row)
-        totals.append(OperationTotal(site.operation, site.work, executions, amounts))
+        is_assumed = _is_assumed(program, site, facts)
+        totals.append(OperationTotal(site.operation, site.work, executions, amounts, is_assumed))
     return tuple(totals)
 
 

@@ -11,12 +11,14 @@ computed inside changes from trip to trip, once for all.
 that program would have computed. What programs with w = 0 hold there is arbitrary.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.execution.static_counts.block_counts import ASSUMED_TRIP_COUNT
+from analyzer.tiles.comparisons import Relation, compare
+from analyzer.tiles.layouts import list_integers
 from analyzer.tiles.semantics import EVALUATIONS, choose
 from analyzer.tiles.tile_program import (
     Body,
@@ -38,14 +40,22 @@ from analyzer.tiles.values import (
     TilePointer,
     TileValue,
     Unknown,
+    add,
+    conjoin,
     count_true,
     find_extremes,
+    make_integer,
+    make_range,
+    with_shape,
 )
 
 _MAX_TRIPS = 20_000  # of a loop that are run one by one
 MAX_NODE_RUNS = 300_000  # of all programs of a launch; some ten seconds
 _PROGRAMS_PER_COST = 8192  # that a node serves in about the time that it takes anyway
 _MAX_BLOCK_RUNS = 100_000  # of the blocks of a function with jumps
+_MISFITS = (ValueError, IndexError, OverflowError)  # of code that no compiler printed: shapes do not fit
+_INSIDE = "its box is taken to lie inside the tensor"
+_ZERO = make_integer(0)
 _UNSET = Unknown()  # of a value that no program has computed yet
 
 
@@ -62,6 +72,9 @@ class LaunchFacts:
         self.grid, self.arguments, self.names, self.contents = grid, arguments, names, contents
         self.program_ids = (np.zeros(1, dtype=np.int64),) * 3
         self.assumptions: dict[str, None] = {}
+        self.assumes_values = False  # a value may rest on an assumption
+        self.assumed_sites: set[int] = set()  # of whose elements the number is assumed
+        self.assumed_bodies: set[int] = set()  # of whose executions the number is assumed
 
     def select_programs(self, numbers: IntArray) -> None:
         """Make programs with these places in launch order (x fastest) those that are evaluated."""
@@ -82,8 +95,19 @@ class LaunchFacts:
         return self.names[argument] if self.names[argument] else f"argument {argument}"
 
     def note(self, assumption: str) -> None:
-        """Keep an assumption for the report."""
+        """Keep an assumption on a value for the report."""
         self.assumptions.setdefault(assumption)
+        self.assumes_values = True
+
+    def note_bodies(self, assumption: str, bodies: Iterable[Body]) -> None:
+        """Keep an assumption on how often bodies run."""
+        self.assumptions.setdefault(assumption)
+        self.assumed_bodies.update(each.index for each in bodies)
+
+    def note_site(self, assumption: str, site: WorkSite) -> None:
+        """Keep an assumption on the elements of an operation."""
+        self.assumptions.setdefault(assumption)
+        self.assumed_sites.add(site.index)
 
 
 class ArgumentContents:
@@ -163,7 +187,7 @@ class TileEvaluator:
         operands = [self._values[each] for each in step.operands]
         try:
             value = EVALUATIONS[step.operation.name](self.facts, step.operation, operands)
-        except (ValueError, IndexError, OverflowError):  # code that no compiler printed: shapes do not fit
+        except _MISFITS:
             value = Unknown(f"line {step.operation.line} gives no value")
         self._assign(step.results[0], value, weight)
 
@@ -178,9 +202,16 @@ class TileEvaluator:
 
     def _run_site(self, site: WorkSite, weight: IntArray) -> None:
         if site.is_dynamic:
-            self.elements[site.index] = self.elements[site.index] + weight * self._count(site)
+            try:
+                count = self._count(site)
+            except _MISFITS:
+                count = self._assume_all(site, Unknown(), "its elements are taken to be all of its tile")
+            self.elements[site.index] = self.elements[site.index] + weight * count
         if site.pointer is not None:
-            self._reach(site, weight > 0)
+            try:
+                self._reach(site, weight > 0)
+            except _MISFITS:
+                self.reaches[site.index] = None
 
     def _reach(self, site: WorkSite, runs: NDArray[np.bool_]) -> None:
         """Widen the range that a site reaches by what the programs that run reach; masks are ignored."""
@@ -198,43 +229,52 @@ class TileEvaluator:
 
     def _count(self, site: WorkSite) -> IntArray:
         """Return how many elements an execution of a site lets through, [programs or 1]."""
+        mask = None if site.mask is None else self._values[site.mask]
         if site.descriptor is not None:
-            count = self._count_box(site)
-            flag = None if site.mask is None else self._values[site.mask]
-            return count * flag.flag if isinstance(flag, TileMask) and flag.is_splat else count
-        assert site.mask is not None
-        mask = self._values[site.mask]
+            return self._count_box(site, self._values[site.descriptor]) * self._count_flag(site, mask)
         if isinstance(mask, TileMask):
             return count_true(mask)
-        self._note_unknown(mask, f"line {site.operation.line}: its mask is taken to let all elements through")
-        return np.array([site.work.elements], dtype=np.int64)
+        assert mask is not None
+        return self._assume_all(site, mask, "its mask is taken to let all elements through")
 
-    def _count_box(self, site: WorkSite) -> IntArray:
-        """Return how many elements of a descriptor's box lie inside its tensor."""
-        assert site.descriptor is not None
-        descriptor = self._values[site.descriptor]
-        sizes = _find_box_sizes(site)
-        whole = np.array([site.work.elements], dtype=np.int64)
-        if not isinstance(descriptor, TensorDescriptor) or len(descriptor.extents) != len(site.indices):
-            place = f"line {site.operation.line}"
-            self._note_unknown(descriptor, f"{place}: its box is taken to lie inside the tensor")
-            return whole
-        pad = len(site.indices) - len(sizes)
-        sizes = (*[1] * pad, *sizes) if pad >= 0 else sizes[-len(site.indices) :]
+    def _count_flag(self, site: WorkSite, flag: TileValue | None) -> IntArray:
+        """Return 1 where a bulk copy runs, 0 where its flag is false."""
+        if isinstance(flag, TileMask) and flag.is_splat:
+            return flag.flag.astype(np.int64)
+        if flag is not None:
+            self._assume_all(site, flag, "its flag is taken to be true")
+        return np.ones(1, dtype=np.int64)
+
+    def _count_box(self, site: WorkSite, descriptor: TileValue) -> IntArray:
+        """Return how many elements of a box lie inside the tensor that it is a part of."""
+        starts = tuple(self._values[each] for each in site.indices)
+        if isinstance(descriptor, TensorDescriptor):
+            starts = starts or descriptor.offsets
+        if not isinstance(descriptor, TensorDescriptor) or len(descriptor.extents) != len(starts):
+            return self._assume_all(site, descriptor, _INSIDE)
+        sizes = site.work.shape
+        pad = len(starts) - len(sizes)
+        sizes = (*[1] * pad, *sizes) if pad >= 0 else sizes[-len(starts) :]
+        checked = _find_checked_axes(site)
         count = np.ones(1, dtype=np.int64)
-        for size, extent, index in zip(sizes, descriptor.extents, site.indices, strict=True):
-            start = self._values[index]
-            if not isinstance(extent, TileInteger) or not isinstance(start, TileInteger):
-                count = count * size
-                continue
-            end = np.minimum(start.base + size, extent.base)
-            count = count * np.clip(end - np.maximum(start.base, 0), 0, size).astype(np.int64)
+        for axis, (size, extent, start) in enumerate(zip(sizes, descriptor.extents, starts, strict=True)):
+            is_whole = checked is not None and axis not in checked
+            count = count * (size if is_whole else self._count_inside(site, size, extent, start))
         return count
 
-    def _note_unknown(self, value: TileValue, assumption: str) -> None:
-        reason, hint = (value.reason, value.hint) if isinstance(value, Unknown) else ("", "")
-        told = "; ".join(each for each in (reason, hint) if each)
-        self.facts.note(f"{assumption} ({told})" if told else assumption)
+    def _count_inside(self, site: WorkSite, size: int, extent: TileValue, start: TileValue) -> IntArray | int:
+        """Return how many places of a box along an axis are inside: a range, or rows by their numbers."""
+        if not isinstance(extent, TileInteger) or not isinstance(start, TileInteger) or extent.shape:
+            self._assume_all(site, extent if isinstance(extent, Unknown) else start, _INSIDE)
+            return size
+        places = start if start.shape else with_shape(add(start, make_range(0, size)), (size,))
+        below, above = compare(Relation.SLT, places, extent, 64), compare(Relation.SGE, places, _ZERO, 64)
+        return size if below is None or above is None else count_true(conjoin(below, above))
+
+    def _assume_all(self, site: WorkSite, value: TileValue, assumption: str) -> IntArray:
+        """Keep an assumption on a site, and return all elements of its tile."""
+        self.facts.note_site(_explain(f"line {site.operation.line}: {assumption}", value), site)
+        return np.array([site.work.elements], dtype=np.int64)
 
     # Loops
 
@@ -275,8 +315,9 @@ class TileEvaluator:
             is_last_run = trip + 1 >= _MAX_TRIPS or self._runs_left <= 0
             active = weight if are_equal else weight * (trips > trip)
             if is_last_run and trip + 1 < most:
-                self.facts.note(
-                    f"line {loop.operation.line}: trips after {trip + 1:,} are taken to be like that one"
+                self.facts.note_bodies(
+                    f"line {loop.operation.line}: trips after {trip + 1:,} are taken to be like that one",
+                    [loop.body],
                 )
                 active = weight * np.maximum(trips - trip, 0)
             self._values[loop.induction] = _advance(lower, step, trip)
@@ -298,9 +339,8 @@ class TileEvaluator:
         numbers = [each.base.astype(np.int64) for each in bounds if isinstance(each, TileInteger)]
         if len(numbers) < len(bounds):
             unknown = next(each for each in bounds if not isinstance(each, TileInteger))
-            self._note_unknown(
-                unknown, f"line {loop.operation.line}: {ASSUMED_TRIP_COUNT} trips of the loop are assumed"
-            )
+            assumption = f"line {loop.operation.line}: {ASSUMED_TRIP_COUNT} trips of the loop are assumed"
+            self.facts.note_bodies(_explain(assumption, unknown), [loop.body])
             return np.full(1, ASSUMED_TRIP_COUNT, dtype=np.int64)
         lower, upper, step = numbers
         trips: IntArray = np.maximum(0, -((lower - upper) // np.maximum(step, 1)))
@@ -313,9 +353,8 @@ class TileEvaluator:
         finals: list[TileValue] = [Unknown()] * len(loop.results)
         for trip in range(_MAX_TRIPS):
             self._run_body(loop.before, weight)
-            goes_on = self._decide(
-                loop.condition, loop.operation.line, default=trip == 0 and self._work[loop.after.index] > 0
-            )
+            default = trip == 0 and self._work[loop.after.index] > 0
+            goes_on = self._decide(loop.condition, loop.operation.line, [loop.before, loop.after], default)
             forwarded = [self._values[each] for each in loop.forwarded]
             leaving = (weight > 0) & ~goes_on
             finals = [_merge(leaving, new, old) for new, old in zip(forwarded, finals, strict=False)]
@@ -328,25 +367,31 @@ class TileEvaluator:
             for argument, following in zip(loop.before_arguments, loop.next, strict=False):
                 self._values[argument] = self._values[following]
         if weight.any():
-            self.facts.note(f"line {loop.operation.line}: the loop is cut off; its end was not reached")
+            self.facts.note_bodies(
+                f"line {loop.operation.line}: the loop is cut off; its end was not reached",
+                [loop.before, loop.after],
+            )
         for result, value in zip(loop.results, finals, strict=False):
             self._values[result] = value
 
     # Branches
 
-    def _decide(self, condition: int, line: int, *, default: bool) -> NDArray[np.bool_]:
-        """Return per program whether a condition holds; what is assumed where it is not known."""
+    def _decide(self, condition: int, line: int, bodies: Iterable[Body], default: bool) -> NDArray[np.bool_]:
+        """Return per program whether a condition holds; `default` where it is not known.
+
+        bodies: those that run by it
+        """
         value = self._values[condition]
         if isinstance(value, TileMask) and value.is_splat:
             return value.flag
         taken = "true" if default else "false"
-        self._note_unknown(value, f"line {line}: the condition is taken to be {taken}")
+        self.facts.note_bodies(_explain(f"line {line}: the condition is taken to be {taken}", value), bodies)
         return np.array([default])
 
     def _run_branch(self, branch: Branch, weight: IntArray) -> None:
         first, second = (self._work[body.index] for body in branch.bodies)
         has_more = first >= second
-        flag = self._decide(branch.condition, branch.operation.line, default=has_more)
+        flag = self._decide(branch.condition, branch.operation.line, branch.bodies, has_more)
         given: list[list[TileValue]] = []
         for body, yields, side in zip(branch.bodies, branch.yields, (flag, ~flag), strict=True):
             part = weight * side
@@ -371,7 +416,9 @@ class TileEvaluator:
                 block = graph.blocks[place]
                 self._run_body(block.body, current)
                 self._follow_jumps(graph, place, current, waiting)
-            self.facts.note("a loop of jumps is cut off; its end was not reached")
+            self.facts.note_bodies(
+                "a loop of jumps is cut off; its end was not reached", [each.body for each in graph.blocks]
+            )
         finally:
             self._graph_depth -= 1
 
@@ -392,7 +439,8 @@ class TileEvaluator:
         if block.condition is not None and block.operation is not None:
             jumps = block.jumps
             has_more = self._count_reached(graph, jumps[0]) >= self._count_reached(graph, jumps[1])
-            flag = self._decide(block.condition, block.operation.line, default=has_more)
+            bodies = [each.body for each in graph.blocks]
+            flag = self._decide(block.condition, block.operation.line, bodies, has_more)
             sides = (flag, ~flag)
         for jump, side in zip(block.jumps, sides, strict=False):
             part = weight * side
@@ -407,18 +455,18 @@ class TileEvaluator:
                 waiting[jump.target] = part if earlier is None else earlier + part
 
 
-def _find_box_sizes(site: WorkSite) -> tuple[int, ...]:
-    """Return the lengths of a copied box."""
-    from analyzer.ir.tile_operations import MemoryType, TensorType
+def _explain(assumption: str, value: TileValue) -> str:
+    """Return an assumption with the reason why a value is not known, and what would give it."""
+    told = (
+        "; ".join(each for each in (value.reason, value.hint) if each) if isinstance(value, Unknown) else ""
+    )
+    return f"{assumption} ({told})" if told else assumption
 
-    shaped = [
-        each.type.shape
-        for each in (*site.operation.results, *site.operation.operands)
-        if isinstance(each.type, TensorType | MemoryType) and len(each.type.shape) > 1
-    ]
-    if shaped:
-        return shaped[-1]
-    return (site.work.elements,)
+
+def _find_checked_axes(site: WorkSite) -> tuple[int, ...] | None:
+    """Return the axes of a block whose boundaries an access checks; None: all, as the copy engine does."""
+    checked = site.operation.find_attribute("boundaryCheck")
+    return None if checked is None else list_integers(checked)
 
 
 def _advance(lower: TileValue, step: TileValue, trip: int) -> TileValue:

@@ -10,6 +10,7 @@ from math import prod
 from typing import Protocol, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.ir.tile_operations import (
@@ -242,6 +243,28 @@ def _fill(array: NDArray[_Number], shape: Shape) -> NDArray[_Number]:
     return np.broadcast_to(array, whole)
 
 
+def _evaluate_join(context: EvaluationContext, operation: Operation, operands: Operands) -> TileValue:
+    """Return two tiles side by side: `tt.join` along a new last axis, `tt.cat` along the first one."""
+    shape = find_shape(operation)
+    function = np.concatenate if operation.name == "tt.cat" else np.stack
+    axis = 1 if operation.name == "tt.cat" else -1
+    if all(isinstance(each, TileMask) for each in operands):
+        flags = [_fill(materialize_mask(each), each.shape) for each in operands if isinstance(each, TileMask)]
+        return TileMask(shape, TRUE, (), (function(_align_programs(flags), axis=axis),))
+    numbers = [_fill(materialize(each), each.shape) for each in operands if isinstance(each, TileInteger)]
+    if len(numbers) < len(operands):
+        return find_unknown(operands)
+    return TileInteger(
+        shape, np.zeros(1, dtype=np.int64), (), (function(_align_programs(numbers), axis=axis),)
+    )
+
+
+def _align_programs(arrays: list[NDArray[_Number]]) -> list[NDArray[_Number]]:
+    """Return arrays with as many programs each."""
+    n_programs = max(len(each) for each in arrays)
+    return [np.broadcast_to(each, (n_programs, *each.shape[1:])) for each in arrays]
+
+
 Binary = Callable[[TileInteger, TileInteger], TileInteger]
 
 
@@ -397,6 +420,19 @@ def _evaluate_and(context: EvaluationContext, operation: Operation, operands: Op
 
 _and = _make_logical(conjoin, np.bitwise_and)
 
+_or = _make_logical(_disjoin, np.bitwise_or)
+_xor = _make_logical(_exclude, np.bitwise_xor)
+
+
+def _on_masks(of_masks: Evaluate, of_integers: Evaluate) -> Evaluate:
+    """Return the function of an operation that is a logical one on truth values: numbers of one bit."""
+
+    def evaluate(context: EvaluationContext, operation: Operation, operands: Operands) -> TileValue:
+        is_mask = name_type(operation.results[0].type) == "i1"
+        return (of_masks if is_mask else of_integers)(context, operation, operands)
+
+    return evaluate
+
 
 def _find_relation(operation: Operation) -> Relation | None:
     found = operation.find_attribute("predicate")
@@ -412,12 +448,17 @@ def _evaluate_comparison(context: EvaluationContext, operation: Operation, opera
     a, b = (_to_integer(each) for each in operands[:2])
     if relation is None or not isinstance(a, TileInteger) or not isinstance(b, TileInteger):
         return find_unknown(operands)
+    if isinstance(operands[0], TileMask) and relation in _SIGNED_RELATIONS:
+        a, b = b, a  # the one bit of a truth value is a sign: true is -1
     found = compare(relation, a, b, count_bits(operation.operands[0].type) or 64)
     return Unknown() if found is None else found
 
 
+_SIGNED_RELATIONS = frozenset((Relation.SLT, Relation.SLE, Relation.SGT, Relation.SGE))
+
+
 def _to_integer(value: TileValue) -> TileValue:
-    """Return a mask as numbers 0 and 1 (-1 is how `i1` compares, but only unsigned comparisons occur)."""
+    """Return a mask as numbers 0 and 1."""
     if not isinstance(value, TileMask):
         return value
     if value.is_splat:
@@ -444,6 +485,8 @@ def choose(flag: TileMask, a: TileValue, b: TileValue) -> TileValue:
         return _disjoin(conjoin(condition, a), conjoin(negate(condition), b))
     if isinstance(a, TilePointer) and isinstance(b, TilePointer):
         return _choose_pointer(flag, a, b)
+    if isinstance(a, TensorDescriptor) and isinstance(b, TensorDescriptor) and a.extents is b.extents:
+        return replace(a, offsets=_choose_offsets(flag, a.offsets, b.offsets))
     return a if a is b else find_unknown([a, b])
 
 
@@ -451,6 +494,13 @@ def _choose_pointer(flag: TileMask, a: TilePointer, b: TilePointer) -> TileValue
     if a.argument != b.argument or isinstance(a.offset, Unknown) or isinstance(b.offset, Unknown):
         return TilePointer(None, Unknown(), a.shape)
     return TilePointer(a.argument, select(flag, a.offset, b.offset), a.shape)
+
+
+def _choose_offsets(
+    flag: TileMask, a: tuple[TileInteger | Unknown, ...], b: tuple[TileInteger | Unknown, ...]
+) -> tuple[TileInteger | Unknown, ...]:
+    chosen = [choose(flag, ours, theirs) for ours, theirs in zip(a, b, strict=True)]
+    return tuple(each if isinstance(each, TileInteger) else Unknown() for each in chosen)
 
 
 def _evaluate_extension(context: EvaluationContext, operation: Operation, operands: Operands) -> TileValue:
@@ -537,12 +587,20 @@ def _gather(
 
 _REDUCTIONS: Mapping[str, Callable[..., IntArray]] = {
     "arith.addi": np.sum,
+    "arith.muli": np.prod,
     "arith.maxsi": np.max,
     "arith.minsi": np.min,
     "arith.maxui": np.max,
     "arith.minui": np.min,
     "arith.ori": np.bitwise_or.reduce,
     "arith.andi": np.bitwise_and.reduce,
+    "arith.xori": np.bitwise_xor.reduce,
+}
+# Of truth values as 0 and 1; the one bit is a sign, so that true is less than false.
+_MASK_REDUCTIONS: Mapping[str, Callable[..., IntArray]] = {
+    **dict.fromkeys(("arith.addi", "arith.xori"), np.bitwise_xor.reduce),
+    **dict.fromkeys(("arith.andi", "arith.muli", "arith.minui", "arith.maxsi"), np.bitwise_and.reduce),
+    **dict.fromkeys(("arith.ori", "arith.maxui", "arith.minsi"), np.bitwise_or.reduce),
 }
 _SCANS: Mapping[str, Callable[..., IntArray]] = {
     "arith.addi": np.cumsum,
@@ -557,9 +615,8 @@ def _find_combiner(operation: Operation) -> str:
 
 
 def _evaluate_reduction(context: EvaluationContext, operation: Operation, operands: Operands) -> TileValue:
-    value, function = operands[0], _REDUCTIONS.get(_find_combiner(operation))
-    if isinstance(value, TileMask):
-        value = _to_integer(value)
+    functions = _MASK_REDUCTIONS if isinstance(operands[0], TileMask) else _REDUCTIONS
+    value, function = _to_integer(operands[0]), functions.get(_find_combiner(operation))
     if (
         not isinstance(value, TileInteger)
         or function is None
@@ -590,12 +647,35 @@ def _evaluate_scan(context: EvaluationContext, operation: Operation, operands: O
 def _evaluate_descriptor(context: EvaluationContext, operation: Operation, operands: Operands) -> TileValue:
     rank = (len(operands) - 1) // 2
     pointer = operands[0]
-    numbers = [each if isinstance(each, TileInteger) else Unknown() for each in operands[1:]]
+    numbers = _keep_numbers(operands[1:])
     return TensorDescriptor(
-        pointer if isinstance(pointer, TilePointer) else Unknown(),
-        tuple(numbers[:rank]),
-        tuple(numbers[rank : 2 * rank]),
+        pointer if isinstance(pointer, TilePointer) else Unknown(), numbers[:rank], numbers[rank : 2 * rank]
     )
+
+
+def _evaluate_block_pointer(
+    context: EvaluationContext, operation: Operation, operands: Operands
+) -> TileValue:
+    """Return the pointer to a block that `tt.make_tensor_ptr` makes: pointer, extents, strides, offsets."""
+    rank = (len(operands) - 1) // 3
+    described = _evaluate_descriptor(context, operation, operands[: 2 * rank + 1])
+    assert isinstance(described, TensorDescriptor)
+    return replace(described, offsets=_keep_numbers(operands[2 * rank + 1 :]))
+
+
+def _evaluate_advance(context: EvaluationContext, operation: Operation, operands: Operands) -> TileValue:
+    block, steps = operands[0], _keep_numbers(operands[1:])
+    if not isinstance(block, TensorDescriptor) or len(block.offsets) != len(steps):
+        return find_unknown(operands)
+    moved = [
+        add(offset, step) if isinstance(offset, TileInteger) and isinstance(step, TileInteger) else Unknown()
+        for offset, step in zip(block.offsets, steps, strict=True)
+    ]
+    return replace(block, offsets=tuple(moved))
+
+
+def _keep_numbers(operands: Operands) -> tuple[TileInteger | Unknown, ...]:
+    return tuple(each if isinstance(each, TileInteger) else find_unknown([each]) for each in operands)
 
 
 def _evaluate_tensor_map(context: EvaluationContext, operation: Operation, operands: Operands) -> TileValue:
@@ -606,7 +686,7 @@ def _evaluate_tensor_map(context: EvaluationContext, operation: Operation, opera
     sizes = [index for index, each in enumerate(operation.operands) if index > 1]
     rank = (len(sizes) + 1) // 4
     extents = operands[2 + rank : 2 + 2 * rank]
-    numbers = tuple(each if isinstance(each, TileInteger) else Unknown() for each in reversed(extents))
+    numbers = _keep_numbers(extents[::-1])
     pointer = operands[1] if len(operands) > 1 else Unknown()
     return TensorDescriptor(pointer if isinstance(pointer, TilePointer) else Unknown(), numbers)
 
@@ -676,11 +756,13 @@ EVALUATIONS: Mapping[str, Evaluate] = {
     "tt.load": _evaluate_load,
     "tt.reduce": _evaluate_reduction,
     "tt.scan": _evaluate_scan,
+    "tt.join": _evaluate_join,
+    "tt.cat": _evaluate_join,
     "tt.make_tensor_descriptor": _evaluate_descriptor,
+    "tt.make_tensor_ptr": _evaluate_block_pointer,
+    "tt.advance": _evaluate_advance,
     "ttng.tensormap_create": _evaluate_tensor_map,
-    "tt.experimental_tensormap_create": _evaluate_tensor_map,
     "ttng.reinterpret_tensor_descriptor": _keep,
-    "tt.reinterpret_tensor_descriptor": _keep,
     "tt.int_to_ptr": _evaluate_pointer_cast,
     "tt.bitcast": _keep,
     "ttg.convert_layout": _keep,
@@ -690,26 +772,26 @@ EVALUATIONS: Mapping[str, Evaluate] = {
     "arith.extsi": _evaluate_extension,
     "arith.extui": _evaluate_extension,
     "arith.trunci": _evaluate_truncation,
-    "arith.addi": _integer(add),
-    "arith.subi": _integer(_subtract),
-    "arith.muli": _integer(multiply),
+    "arith.addi": _on_masks(_xor, _integer(add)),
+    "arith.subi": _on_masks(_xor, _integer(_subtract)),
+    "arith.muli": _on_masks(_evaluate_and, _integer(multiply)),
     "arith.divsi": _integer(_divide),
     "arith.remsi": _integer(_remain),
     "arith.ceildivsi": _integer(_make_elementwise(_divide_up)),
     "arith.floordivsi": _integer(_make_elementwise(_divide_down)),
-    "arith.minsi": _integer(_choose_bound(Relation.SLT)),
-    "arith.maxsi": _integer(_choose_bound(Relation.SGT)),
+    "arith.minsi": _on_masks(_or, _integer(_choose_bound(Relation.SLT))),
+    "arith.maxsi": _on_masks(_evaluate_and, _integer(_choose_bound(Relation.SGT))),
     "arith.shli": _integer(_shift_left),
     "arith.shrsi": _integer(_make_elementwise(_shift_right)),
     "arith.shrui": _make_unsigned(_make_elementwise(_shift_right)),
     "arith.divui": _make_unsigned(_divide),
     "arith.remui": _make_unsigned(_remain),
     "arith.ceildivui": _make_unsigned(_make_elementwise(_divide_up)),
-    "arith.minui": _make_unsigned(_choose_bound(Relation.SLT)),
-    "arith.maxui": _make_unsigned(_choose_bound(Relation.SGT)),
+    "arith.minui": _on_masks(_evaluate_and, _make_unsigned(_choose_bound(Relation.SLT))),
+    "arith.maxui": _on_masks(_or, _make_unsigned(_choose_bound(Relation.SGT))),
     "arith.andi": _evaluate_and,
-    "arith.ori": _make_logical(_disjoin, np.bitwise_or),
-    "arith.xori": _make_logical(_exclude, np.bitwise_xor),
+    "arith.ori": _or,
+    "arith.xori": _xor,
     "arith.cmpi": _evaluate_comparison,
     "arith.select": _evaluate_select,
     "math.absi": _absolute,

@@ -6,8 +6,7 @@ The rest needs no evaluation: an operation without a mask runs as often as its b
     scf.for %k = %c0 to %n { %x = tt.load %p, %m; %acc = tt.dot %x, … }
     Loop(lower, upper, step, body with a step for %m, a site with a mask (tt.load) and one without (tt.dot))
 
-Names of operations are those of Triton 3.3 and later; `triton_gpu` and `triton_nvidia_gpu` of earlier
-versions are taken as `ttg` and `ttng`.
+Names of operations are those of Triton 3.3 and later, which the frontend gives to earlier ones too.
 """
 
 from collections.abc import Iterable
@@ -20,23 +19,31 @@ from analyzer.ir.tile_operations import (
     Block,
     Operation,
     Region,
-    StringAttribute,
     TritonFunction,
     TritonModule,
     Value,
+    walk_operations,
 )
 from analyzer.text.errors import InputError
 from analyzer.tiles.semantics import EVALUATIONS
-from analyzer.tiles.work import DIVISIONS, OperandOrigin, OperationWork, Quantity, ThreadCount, find_work
+from analyzer.tiles.work import (
+    ASYNC_COPIES,
+    DIVISIONS,
+    POINTER_ACCESSES,
+    UNKNOWN_WORK,
+    OperandOrigin,
+    OperationWork,
+    Quantity,
+    ThreadCount,
+    find_work,
+)
 
 _MAX_DEPTH = 64  # of nested regions and calls
 _MAX_OPERATIONS = 400_000  # after inlining
-_DESCRIPTOR_WRITES = frozenset(("ttng.tensormap_create", "tt.experimental_tensormap_create"))
-_DESCRIPTOR_READS = frozenset(("ttng.reinterpret_tensor_descriptor", "tt.reinterpret_tensor_descriptor"))
-_POINTER_ACCESSES = frozenset(("tt.load", "tt.store", "ttg.async_copy_global_to_local"))
-_BUFFER_FILLS = frozenset(("ttg.async_copy_global_to_local", "ttg.local_store", "ttg.local_alloc"))
+_DESCRIPTOR_WRITE = "ttng.tensormap_create"
+_DESCRIPTOR_READ = "ttng.reinterpret_tensor_descriptor"
+_BUFFER_FILLS = ASYNC_COPIES | {"ttg.local_store", "ttg.local_alloc"}
 _BROADCASTS = frozenset(("tt.splat", "tt.broadcast", "tt.unsplat"))
-_OLD_DIALECTS = (("triton_gpu.", "ttg."), ("triton_nvidia_gpu.", "ttng."), ("triton.", "tt."))
 
 
 class Step(Struct, frozen=True, eq=False):
@@ -190,12 +197,14 @@ class _ProgramBuilder:
         "_sites",
         "_threads",
         "_tracks_addresses",
+        "_unknown",
         "_unknown_calls",
         "_uses_shared_memory",
     )
 
     def __init__(self, module: TritonModule, threads: ThreadCount, *, tracks_addresses: bool) -> None:
         self._tracks_addresses = tracks_addresses
+        self._unknown = frozenset(name for name, _ in module.unknown_operations)
         self._functions = {function.name: function for function in module.functions}
         self._threads = threads
         self._n_values = self._n_operations = self._depth = 0
@@ -276,7 +285,7 @@ class _ProgramBuilder:
     ) -> tuple[int, ...]:
         """Add the operations of a block; return the operands of its terminator."""
         for operation in block.operations:
-            self._add_operation(_rename(operation), scope, body, nodes)
+            self._add_operation(operation, scope, body, nodes)
         if not block.operations:
             return ()
         return self._look_up(scope, block.operations[-1].operands)
@@ -306,11 +315,11 @@ class _ProgramBuilder:
     def _add_simple(self, operation: Operation, scope: dict[str, int], body: int, nodes: list[Node]) -> None:
         operands = self._look_up(scope, operation.operands)
         results = self._define(scope, operation.results)
-        if operation.name in _DESCRIPTOR_WRITES and operands:
+        if operation.name == _DESCRIPTOR_WRITE and operands:
             # What is written behind a pointer is what the pointer is reinterpreted as later.
             results = self._define({}, operation.operands[:1])
             self._descriptors[operands[0]] = results[0]
-        elif operation.name in _DESCRIPTOR_READS:
+        elif operation.name == _DESCRIPTOR_READ:
             operands = tuple(self._descriptors.get(each, each) for each in operands)
         if operation.name in EVALUATIONS and results:
             for result in results:
@@ -318,12 +327,16 @@ class _ProgramBuilder:
             nodes.append(Step(operation, operands, results[:1]))
         self._keep_origins(operation, operands, results)
         work = find_work(operation, self._threads, self._find_divisor(operation, operands))
+        if self._holds_unknown(operation):
+            work = UNKNOWN_WORK
         if work is not None:
-            work = self._add_barriers(operation, work, body)
-            site = self._make_site(operation, work, scope, body)
-            self._sites.append(site)
+            site = self._add_site(operation, self._add_barriers(operation, work, body), scope, body)
             if site.is_dynamic or site.pointer is not None:
                 nodes.append(site)
+
+    def _holds_unknown(self, operation: Operation) -> bool:
+        """Return whether an operation, or one in its regions, is not known."""
+        return any(each.name in self._unknown for each in (operation, *walk_operations(operation.regions)))
 
     def _keep_origins(
         self, operation: Operation, operands: tuple[int, ...], results: tuple[int, ...]
@@ -353,23 +366,25 @@ class _ProgramBuilder:
         n_barriers = int(exchanges and self._uses_shared_memory)
         if is_filling and body in self._loop_bodies and body not in self._filling:
             # Threads that fill a buffer themselves wait for each other as well, before it is read.
-            n_barriers += 1 if operation.name == "ttg.async_copy_global_to_local" else 2
+            n_barriers += 1 if operation.name in ASYNC_COPIES else 2
         if is_filling:
             self._filling.add(body)
         self._uses_shared_memory = self._uses_shared_memory or exchanges or is_filling
         return replace(work, fixed=(*work.fixed, (Quantity.BARRIERS, n_barriers))) if n_barriers else work
 
-    def _make_site(
+    def _add_site(
         self, operation: Operation, work: OperationWork, scope: dict[str, int], body: int
     ) -> WorkSite:
         mask = None if work.mask is None else self._look_up(scope, (work.mask,))[0]
         descriptor = None if work.descriptor is None else self._look_up(scope, (work.descriptor,))[0]
         indices = self._look_up(scope, work.indices)
         pointer = None
-        if self._tracks_addresses and operation.name in _POINTER_ACCESSES:
+        if self._tracks_addresses and operation.name in POINTER_ACCESSES and operation.operands:
             pointer = self._look_up(scope, operation.operands[:1])[0]
         self._roots += [each for each in (mask, descriptor, *indices, pointer) if each is not None]
-        return WorkSite(len(self._sites), body, operation, work, mask, descriptor, indices, pointer)
+        site = WorkSite(len(self._sites), body, operation, work, mask, descriptor, indices, pointer)
+        self._sites.append(site)
+        return site
 
     def _add_loop(self, operation: Operation, scope: dict[str, int], body: int, nodes: list[Node]) -> None:
         operands = self._look_up(scope, operation.operands)
@@ -461,11 +476,11 @@ class _ProgramBuilder:
     def _add_call(self, operation: Operation, scope: dict[str, int], body: int, nodes: list[Node]) -> None:
         operands = self._look_up(scope, operation.operands)
         results = self._define(scope, operation.results)
-        callee = operation.find_attribute("callee")
-        name = callee.text.lstrip("@").strip('"') if isinstance(callee, StringAttribute) else ""
+        name = operation.callee
         function = self._functions.get(name)
         if function is None or not function.body.blocks:
             self._unknown_calls.append(name)
+            self._add_site(operation, UNKNOWN_WORK, scope, body)
             return
         inner = {value.name: number for value, number in zip(function.arguments, operands, strict=False)}
         inner |= {
@@ -481,6 +496,8 @@ class _ProgramBuilder:
         """Add the regions of an operation such as `ttg.warp_specialize`: each runs once, side by side."""
         operands = self._look_up(scope, operation.operands)
         self._define(scope, operation.results)
+        if operation.name in self._unknown or find_work(operation, self._threads) is not None:
+            self._add_site(operation, UNKNOWN_WORK, scope, body)
         self._enter(operation)
         try:
             for region in operation.regions:
@@ -542,13 +559,6 @@ class _ProgramBuilder:
                 needed.add(value)
                 waiting += self._requirements.get(value, ())
         return needed
-
-
-def _rename(operation: Operation) -> Operation:
-    for old, new in _OLD_DIALECTS:
-        if operation.name.startswith(old):
-            return replace(operation, name=new + operation.name.removeprefix(old))
-    return operation
 
 
 def _prune(body: Body, needed: set[int]) -> Body:

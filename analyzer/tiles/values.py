@@ -82,11 +82,12 @@ class TilePointer(Struct, frozen=True, eq=False):
 
 
 class TensorDescriptor(Struct, frozen=True, eq=False):
-    """A tensor descriptor: where it points, and the extents that boxes are cut off at."""
+    """A tensor descriptor, or a pointer to a block: where it points, and the extents that cut boxes off."""
 
     pointer: "TilePointer | Unknown"
     extents: "tuple[TileInteger | Unknown, ...]"
     strides: "tuple[TileInteger | Unknown, ...]" = ()
+    offsets: "tuple[TileInteger | Unknown, ...]" = ()  # of the block in the tensor; a descriptor has none
 
 
 TileValue = TileInteger | TileMask | TilePointer | TensorDescriptor | Unknown

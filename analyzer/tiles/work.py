@@ -15,6 +15,7 @@ from math import prod
 from msgspec import Struct
 
 from analyzer.ir.tile_operations import (
+    DenseAttribute,
     DescriptorType,
     IntegerAttribute,
     IrType,
@@ -25,6 +26,8 @@ from analyzer.ir.tile_operations import (
     StringAttribute,
     TensorType,
     Value,
+    dereference,
+    walk_operations,
 )
 from analyzer.tiles.layouts import ThreadBases, compute_replication, find_integers, find_thread_bases
 
@@ -79,12 +82,23 @@ class OperationWork(Struct, frozen=True):
     replication: int = 1  # threads that do the same for each element; amounts above are of one of them
     type_name: str = ""  # of the elements that are computed with
     mask: Value | None = None
-    elements: int = 1  # of the tile without a mask
+    shape: tuple[int, ...] = ()  # of the tile that it moves
     descriptor: Value | None = None  # whose extents cut the box off, with `indices`
-    indices: tuple[Value, ...] = ()
+    indices: tuple[Value, ...] = ()  # where its box starts; of rows that are gathered, their numbers
+    uncounted: tuple[Quantity, ...] = ()  # of which it asks for an amount that is not known
     is_predicated: bool = False  # the mask is one flag that lets the operation run as a whole
 
+    @property
+    def elements(self) -> int:
+        """Elements of the tile that it moves, those that a mask keeps out too."""
+        return prod(self.shape)
 
+
+UNKNOWN_WORK = OperationWork(uncounted=tuple(Quantity))
+_UNKNOWN_ARITHMETIC = OperationWork(uncounted=(Quantity.XU_OPERATIONS, Quantity.FMA_OPERATIONS))
+_UNKNOWN_PRODUCTS = OperationWork(uncounted=(Quantity.MMA_FMA, Quantity.FMA_OPERATIONS))
+_EXCHANGE = (Quantity.SHARED_BYTES, Quantity.EXCHANGES, Quantity.BARRIERS)
+_UNKNOWN_REDUCTION = OperationWork(uncounted=(*_UNKNOWN_ARITHMETIC.uncounted, *_EXCHANGE))
 _XU_OPERATIONS: dict[str, tuple[int, int]] = {
     # Operations of the XU pipe, and of the FMA pipe beside them, of numbers of 32 bits. Some are functions of
     # libdevice: their counts are those of the code that Triton 3.6 makes for sm_80 and sm_90.
@@ -108,12 +122,22 @@ DIVISIONS = frozenset(
 _DOTS = frozenset(("tt.dot", "ttng.warp_group_dot"))
 _TENSOR_MEMORY_DOTS = frozenset(("ttng.tc_gen5_mma", "ttng.tc_gen5_mma_scaled"))
 _PACKED_TYPES = ("e2m1",)
+ASYNC_COPIES = frozenset(("ttg.async_copy_global_to_local", "ttg.insert_slice_async"))
+_ATOMICS = frozenset(("tt.atomic_rmw", "tt.atomic_cas", "tt.atomic_load", "tt.atomic_store"))
+POINTER_ACCESSES = _ATOMICS | ASYNC_COPIES | {"tt.load", "tt.store"}
+_ROW_ACCESSES = frozenset(
+    ("tt.descriptor_gather", "tt.descriptor_scatter", "ttng.async_tma_gather", "ttng.async_tma_scatter")
+)
+_FIRST_MASK = {  # operands before it may be truth values themselves
+    "tt.store": 2, "tt.atomic_rmw": 2, "tt.atomic_store": 2,
+}  # fmt: skip
 _BARRIERS = frozenset(("gpu.barrier", "ttg.barrier", "ttg.local_barrier", "ttg.async_wait"))
 _EXTERNAL_MUFU = {  # functions of libdevice by what they are made of
     "exp": 1, "exp2": 1, "exp10": 1, "expm1": 1, "log": 0, "log2": 0, "log1p": 0, "tanh": 2, "fast_expf": 1,
     "fast_logf": 1, "fast_sinf": 1, "fast_cosf": 1, "fast_dividef": 1, "rsqrt": 1, "sqrt": 1, "div_rn": 1,
     "fdiv_rn": 1, "erf": 1, "fast_tanhf": 1, "pow": 2, "fast_powf": 2,
 }  # fmt: skip
+_OPAQUE = frozenset(("tt.call", "tt.extern_elementwise", "tt.elementwise_inline_asm"))
 _BITS = {
     "i1": 8, "f4E2M1FN": 4, "i4": 4, "tf32": 32, "index": 64,
 }  # fmt: skip
@@ -139,7 +163,7 @@ def count_bits(kind: IrType) -> int:
     if element.name in _BITS:
         return _BITS[element.name]
     digits = ""
-    for letter in element.name.removeprefix("b").lstrip("fiu"):
+    for letter in element.name.removeprefix("b").lstrip("fius"):
         if not letter.isdigit():
             break
         digits += letter
@@ -151,13 +175,16 @@ def count_bytes(kind: IrType, elements: int) -> int:
     return elements * count_bits(kind) // 8
 
 
+def find_shape(kind: IrType) -> tuple[int, ...]:
+    """Return the shape of a tile, buffer or box; () of a number."""
+    if isinstance(kind, TensorType | MemoryType):
+        return kind.shape
+    return kind.block.shape if isinstance(kind, DescriptorType) else ()
+
+
 def count_elements(kind: IrType) -> int:
     """Return the elements of a tile, buffer or box; 1 of a number."""
-    if isinstance(kind, TensorType | MemoryType):
-        return prod(kind.shape)
-    if isinstance(kind, DescriptorType):
-        return prod(kind.block.shape)
-    return 1
+    return prod(find_shape(kind))
 
 
 def name_type(kind: IrType) -> str:
@@ -187,7 +214,7 @@ def find_work(
         return OperationWork(fixed=((Quantity.BARRIERS, 1),))
     if operation.name in _FMA_OPERATIONS or operation.name in _XU_OPERATIONS:
         return _find_arithmetic_work(operation, threads)
-    return None
+    return _UNCOUNTED.get(operation.name)
 
 
 def _find_replication(kind: IrType, threads: ThreadCount) -> int:
@@ -239,27 +266,34 @@ def _count_reciprocals(divisor: IrType, threads: ThreadCount) -> OperationWork:
     )
 
 
-def _find_external_work(operation: Operation, threads: ThreadCount) -> OperationWork | None:
-    """Return the work of a function of libdevice, such as `__nv_fast_expf`."""
+def _find_external_work(operation: Operation, threads: ThreadCount) -> OperationWork:
+    """Return the work of a function of libdevice, such as `__nv_tanhf`."""
     symbol = operation.find_attribute("symbol")
-    if not isinstance(symbol, StringAttribute) or not operation.results:
-        return None
-    name = symbol.text.strip('"@').removeprefix("__nv_")
-    count = _EXTERNAL_MUFU.get(name, _EXTERNAL_MUFU.get(name.removesuffix("f"), 0))
+    name = symbol.text.strip('"@').removeprefix("__nv_") if isinstance(symbol, StringAttribute) else ""
+    short = name.removesuffix("f")
+    xu = _EXTERNAL_MUFU.get(name, _EXTERNAL_MUFU.get(short))
+    if xu is None or not operation.results:
+        return _UNKNOWN_ARITHMETIC
+    counted = _XU_OPERATIONS.get(f"math.{short}")
     kind = operation.results[0].type
+    elements = count_elements(kind)
+    terms = [(Quantity.XU_OPERATIONS, xu * elements)]
+    if counted is not None:
+        terms.append((Quantity.FMA_OPERATIONS, counted[1] * elements))
     return OperationWork(
-        fixed=((Quantity.XU_OPERATIONS, count * count_elements(kind)),),
+        fixed=tuple(terms),
         replication=_find_replication(kind, threads),
         type_name=name_type(kind),
+        uncounted=(Quantity.FMA_OPERATIONS,) if counted is None else (),
     )
 
 
-def _find_dot_work(operation: Operation, threads: ThreadCount) -> OperationWork | None:
+def _find_dot_work(operation: Operation, threads: ThreadCount) -> OperationWork:
     if len(operation.operands) < 2 or not operation.results:
-        return None
+        return _UNKNOWN_PRODUCTS
     a, result = operation.operands[0].type, operation.results[0].type
     if not isinstance(a, TensorType | MemoryType) or not isinstance(result, TensorType) or len(a.shape) < 2:
-        return None
+        return _UNKNOWN_PRODUCTS
     inner = a.shape[-1] * _find_packing(operation)
     fma = prod(result.shape) * inner
     if result.layout is not None and result.layout.kind == "blocked":
@@ -312,12 +346,12 @@ def _count_times_over(shape: tuple[int, ...], warps: tuple[int, ...], instructio
     return times * prod(max(1, w // max(1, n)) for w, n in zip(warps[:-2], shape[:-2], strict=True))
 
 
-def _find_tensor_memory_dot_work(operation: Operation, threads: ThreadCount) -> OperationWork | None:
+def _find_tensor_memory_dot_work(operation: Operation, threads: ThreadCount) -> OperationWork:
     if len(operation.operands) < 3:
-        return None
+        return _UNKNOWN_PRODUCTS
     a, result = operation.operands[0].type, operation.operands[2].type
     if not isinstance(a, MemoryType) or not isinstance(result, MemoryType) or len(a.shape) < 2:
-        return None
+        return _UNKNOWN_PRODUCTS
     flags = [each for each in operation.operands[3:] if name_type(each.type) == "i1"]
     inner = a.shape[-1] * _find_packing(operation)
     return OperationWork(
@@ -328,121 +362,75 @@ def _find_tensor_memory_dot_work(operation: Operation, threads: ThreadCount) -> 
     )
 
 
-def _find_load_work(operation: Operation, threads: ThreadCount) -> OperationWork | None:
-    if not operation.results or not operation.operands:
-        return None
-    kind = operation.results[0].type
-    return OperationWork(
-        per_element=((Quantity.BYTES_LOADED, max(1, count_bits(kind) // 8)),),
-        replication=_find_replication(kind, threads),
-        type_name=name_type(kind),
-        mask=operation.operands[1] if len(operation.operands) > 1 else None,
-        elements=count_elements(kind),
-    )
+def _find_moved(operation: Operation) -> IrType | None:
+    """Return the type of what an access to global memory moves, None where the operation does not tell.
+
+    Through pointers that is what they point to. Beside a descriptor it is the last tile or buffer: the
+    numbers of rows and the buffer of a barrier stand before it.
+    """
+    if operation.name in POINTER_ACCESSES:
+        moved = dereference(operation.operands[0].type) if operation.operands else None
+    else:
+        tiles = [
+            each.type
+            for each in (*operation.operands[1:], *operation.results)
+            if isinstance(each.type, TensorType | MemoryType)
+        ]
+        moved = tiles[-1] if tiles else None
+    return moved if moved is not None and count_bits(moved) else None
 
 
-def _find_store_work(operation: Operation, threads: ThreadCount) -> OperationWork | None:
-    if len(operation.operands) < 2:
-        return None
-    kind = operation.operands[1].type
-    return OperationWork(
-        per_element=((Quantity.BYTES_STORED, max(1, count_bits(kind) // 8)),),
-        type_name=name_type(kind),
-        mask=operation.operands[2] if len(operation.operands) > 2 else None,
-        elements=count_elements(kind),
-    )
+def _make_access_finder(quantity: Quantity) -> "Finder":
+    """Return the function that finds the work of accesses to global memory, of which `quantity` counts."""
+
+    def find(operation: Operation, threads: ThreadCount) -> OperationWork:
+        moved = _find_moved(operation)
+        if moved is None:
+            return OperationWork(uncounted=(quantity,))
+        size = max(1, count_bits(moved) // 8)
+        shape = find_shape(moved)
+        is_copy = operation.name in ASYNC_COPIES
+        return OperationWork(
+            fixed=((Quantity.SHARED_BYTES, size * prod(shape)),) if is_copy else (),
+            per_element=((quantity, 1 if quantity is Quantity.ATOMICS else size),),
+            replication=_find_replication(moved, threads) if operation.name == "tt.load" else 1,
+            type_name=name_type(moved),
+            mask=_find_mask(operation),
+            shape=shape,
+            descriptor=_find_descriptor(operation),
+            indices=_find_indices(operation),
+        )
+
+    return find
 
 
-def _find_async_copy_work(operation: Operation, threads: ThreadCount) -> OperationWork | None:
-    if len(operation.operands) < 2:
-        return None
-    target = operation.operands[1].type
-    size = max(1, count_bits(target) // 8)
-    flags = [each for each in operation.operands[2:] if name_type(each.type) == "i1"]
-    return OperationWork(
-        fixed=((Quantity.SHARED_BYTES, size * count_elements(target)),),
-        per_element=((Quantity.BYTES_LOADED, size),),
-        type_name=name_type(target),
-        mask=flags[0] if flags else None,
-        elements=count_elements(target),
-    )
+def _find_mask(operation: Operation) -> Value | None:
+    """Return the mask of an access, or the one flag of a bulk copy: its operand of truth values."""
+    start = _FIRST_MASK.get(operation.name, 1)
+    flags = [each for each in operation.operands[start:] if name_type(each.type) == "i1"]
+    return flags[0] if flags else None
 
 
-def _find_atomic_work(operation: Operation, threads: ThreadCount) -> OperationWork | None:
-    if len(operation.operands) < 2:
-        return None
-    kind = operation.operands[1].type
-    last = operation.operands[-1]
-    has_mask = operation.name == "tt.atomic_rmw" and len(operation.operands) > 2
-    return OperationWork(
-        per_element=((Quantity.ATOMICS, 1),),
-        type_name=name_type(kind),
-        mask=last if has_mask else None,
-        elements=count_elements(kind),
-    )
+def _find_descriptor(operation: Operation) -> Value | None:
+    """Return what cuts the box off: a descriptor, or a pointer to a block whose boundaries are checked."""
+    first = operation.operands[0] if operation.operands else None
+    if operation.name not in POINTER_ACCESSES:
+        return first
+    checked = operation.find_attribute("boundaryCheck")
+    return first if isinstance(checked, DenseAttribute) and checked.values else None
 
 
-def _find_descriptor_load_work(operation: Operation, threads: ThreadCount) -> OperationWork | None:
-    if not operation.results or not operation.operands:
-        return None
-    kind = operation.results[0].type
-    return _describe_box(kind, Quantity.BYTES_LOADED, operation.operands[0], operation.operands[1:])
-
-
-def _find_descriptor_store_work(operation: Operation, threads: ThreadCount) -> OperationWork | None:
-    if len(operation.operands) < 2:
-        return None
-    return _describe_box(
-        operation.operands[1].type, Quantity.BYTES_STORED, operation.operands[0], operation.operands[2:]
-    )
-
-
-def _describe_box(
-    kind: IrType,
-    quantity: Quantity,
-    descriptor: Value,
-    operands: tuple[Value, ...],
-    flag: Value | None = None,
-) -> OperationWork:
-    indices = tuple(
-        each for each in operands if isinstance(each.type, ScalarType) and name_type(each.type) != "i1"
-    )
-    return OperationWork(
-        per_element=((quantity, max(1, count_bits(kind) // 8)),),
-        type_name=name_type(kind),
-        mask=flag,
-        elements=count_elements(kind),
-        descriptor=descriptor,
-        indices=indices,
-    )
-
-
-def _find_bulk_load_work(operation: Operation, threads: ThreadCount) -> OperationWork | None:
-    """Return the work of a copy through the copy engine: descriptor, coordinates, barrier, buffer, flag."""
-    buffers = [each for each in operation.operands if isinstance(each.type, MemoryType)]
-    if len(buffers) < 2:
-        return None
-    flags = [
+def _find_indices(operation: Operation) -> tuple[Value, ...]:
+    """Return where the box of a descriptor starts, as its operands say."""
+    if operation.name in POINTER_ACCESSES:
+        return ()
+    rows = operation.operands[1:2] if operation.name in _ROW_ACCESSES else ()
+    numbers = [
         each
-        for each in operation.operands
-        if name_type(each.type) == "i1" and isinstance(each.type, ScalarType)
+        for each in operation.operands[1:]
+        if isinstance(each.type, ScalarType) and name_type(each.type) != "i1"
     ]
-    return _describe_box(
-        buffers[-1].type,
-        Quantity.BYTES_LOADED,
-        operation.operands[0],
-        operation.operands[1:],
-        flags[-1] if flags else None,
-    )
-
-
-def _find_bulk_store_work(operation: Operation, threads: ThreadCount) -> OperationWork | None:
-    buffers = [each for each in operation.operands if isinstance(each.type, MemoryType)]
-    if not buffers:
-        return None
-    return _describe_box(
-        buffers[-1].type, Quantity.BYTES_STORED, operation.operands[0], operation.operands[1:]
-    )
+    return (*rows, *numbers)
 
 
 def _find_shared_work(operation: Operation, threads: ThreadCount) -> OperationWork | None:
@@ -457,44 +445,56 @@ def _find_shared_work(operation: Operation, threads: ThreadCount) -> OperationWo
     ]
     if not tiles or not buffers:
         return None
+    tile = tiles[-1]  # a gather has the indices before it
     return OperationWork(
-        fixed=((Quantity.SHARED_BYTES, count_bytes(tiles[0], count_elements(tiles[0]))),),
-        replication=_find_replication(tiles[0], threads) if operation.name == "ttg.local_load" else 1,
-        type_name=name_type(tiles[0]),
+        fixed=((Quantity.SHARED_BYTES, count_bytes(tile, count_elements(tile))),),
+        replication=_find_replication(tile, threads) if operation.results else 1,
+        type_name=name_type(tile),
     )
 
 
-def _find_reduction_work(operation: Operation, threads: ThreadCount) -> OperationWork | None:
+def _find_reduction_work(operation: Operation, threads: ThreadCount) -> OperationWork:
     """Return the work of a reduction: its body once for each element but the first of those reduced.
 
     With a layout: within a thread, then by shuffles among lanes that hold parts of one result, and where
     warps hold parts, through shared memory: each warp stores its part, one their sum, and all load that.
     """
-    if not operation.operands or not operation.regions:
-        return None
-    source = operation.operands[0].type
-    if not isinstance(source, TensorType):
-        return None
-    xu, fma = _count_body(operation)
+    source = operation.operands[0].type if operation.operands else None
+    if not operation.regions or not isinstance(source, TensorType):
+        return _UNKNOWN_REDUCTION  # Triton 2.0 names the operation by a number
+    body = _count_body(operation)
+    xu, fma = body or (0, 0)
     results = max(1, count_elements(operation.results[0].type)) if operation.results else 1
     steps = prod(source.shape) - results
     terms = [(Quantity.XU_OPERATIONS, xu * steps), (Quantity.FMA_OPERATIONS, fma * steps)]
-    if operation.name == "tt.reduce" and threads.has_layouts:
-        terms += _count_reduction_exchange(operation, source, threads)
-    return OperationWork(fixed=tuple(terms), type_name=name_type(source))
+    exchange = _find_exchange(operation, source, threads)
+    return OperationWork(
+        fixed=(*terms, *(exchange or [])),
+        type_name=name_type(source),
+        uncounted=(
+            *(_EXCHANGE if exchange is None else ()),
+            *(_UNKNOWN_ARITHMETIC.uncounted if body is None else ()),
+        ),
+    )
 
 
-def _count_reduction_exchange(
+def _find_exchange(
     operation: Operation, source: TensorType, threads: ThreadCount
-) -> list[tuple[Quantity, int]]:
-    """Return what a reduction exchanges through shared memory; nothing where each result is in one warp."""
-    axis = operation.find_attribute("axis")
-    bases = _find_bases(source, threads)
-    if bases is None or not isinstance(axis, IntegerAttribute) or not 0 <= axis.value < len(source.shape):
+) -> list[tuple[Quantity, int]] | None:
+    """Return what a reduction or scan exchanges through shared memory, None if it is not known.
+
+    It is nothing where each result is in one warp, and where layouts are not given.
+    """
+    if not threads.has_layouts:
         return []
+    axis, bases = operation.find_attribute("axis"), _find_bases(source, threads)
+    if bases is None or not isinstance(axis, IntegerAttribute) or not 0 <= axis.value < len(source.shape):
+        return None
     n_parts = 2 ** sum(1 for offset in bases.warp if offset[axis.value])
     if n_parts == 1:
         return []
+    if operation.name != "tt.reduce":
+        return None
     moved = 0
     for result in operation.results:
         size = count_bytes(result.type, count_elements(result.type))
@@ -508,16 +508,13 @@ def _find_bases(tile: TensorType, threads: ThreadCount) -> ThreadBases | None:
     return find_thread_bases(tile.layout, tile.shape, threads.n_warps, threads.lanes)
 
 
-def _count_body(operation: Operation) -> tuple[int, int]:
-    """Return the XU and FMA operations of a reduction's body."""
-    xu = fma = 0
-    for region in operation.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                if inner.name in _XU_OPERATIONS or inner.name in _FMA_OPERATIONS:
-                    counts = _XU_OPERATIONS.get(inner.name, (0, 1))
-                    xu, fma = xu + counts[0], fma + counts[1]
-    return xu, fma
+def _count_body(operation: Operation) -> tuple[int, int] | None:
+    """Return the XU and FMA operations of a reduction's body, None where they are not known."""
+    inner = list(walk_operations(operation.regions))
+    if any(each.name in _UNCOUNTED or each.name in _OPAQUE for each in inner):
+        return None
+    counts = [_XU_OPERATIONS.get(each.name, (0, int(each.name in _FMA_OPERATIONS))) for each in inner]
+    return sum(xu for xu, _ in counts), sum(fma for _, fma in counts)
 
 
 def _find_conversion_work(operation: Operation, threads: ThreadCount) -> OperationWork | None:
@@ -526,7 +523,9 @@ def _find_conversion_work(operation: Operation, threads: ThreadCount) -> Operati
     if not isinstance(source, TensorType) or not isinstance(result, TensorType):
         return None
     before, after = _find_bases(source, threads), _find_bases(result, threads)
-    if before is None or after is None or before.warp == after.warp:
+    if before is None or after is None:
+        return OperationWork(uncounted=_EXCHANGE) if threads.has_layouts else None
+    if before.warp == after.warp:
         return None
     size = count_bytes(source, count_elements(source))
     moved = size + size * _find_replication(result, threads)
@@ -536,32 +535,61 @@ def _find_conversion_work(operation: Operation, threads: ThreadCount) -> Operati
     )
 
 
+def _find_unknown_exchange(operation: Operation, threads: ThreadCount) -> OperationWork | None:
+    """Return the work of what goes through shared memory in a way that depends on the layout, in TTGIR."""
+    return OperationWork(uncounted=_EXCHANGE) if threads.has_layouts else None
+
+
+def _find_assembly_work(operation: Operation, threads: ThreadCount) -> OperationWork:
+    """Return the work of inline assembly: without effects it computes, else it may do anything."""
+    pure = operation.find_attribute("pure")
+    return _UNKNOWN_ARITHMETIC if isinstance(pure, IntegerAttribute) and pure.value else UNKNOWN_WORK
+
+
 Finder = Callable[[Operation, ThreadCount], OperationWork | None]
 _FINDERS: dict[str, Finder] = {
-    "tt.load": _find_load_work,
-    "tt.store": _find_store_work,
-    "tt.atomic_rmw": _find_atomic_work,
-    "tt.atomic_cas": _find_atomic_work,
-    "tt.descriptor_load": _find_descriptor_load_work,
-    "tt.descriptor_gather": _find_descriptor_load_work,
-    "tt.descriptor_store": _find_descriptor_store_work,
-    "tt.descriptor_reduce": _find_descriptor_store_work,
-    "tt.descriptor_scatter": _find_descriptor_store_work,
-    "tt.experimental_descriptor_load": _find_descriptor_load_work,
-    "tt.experimental_descriptor_store": _find_descriptor_store_work,
-    "ttg.async_copy_global_to_local": _find_async_copy_work,
-    "ttng.async_tma_copy_global_to_local": _find_bulk_load_work,
-    "ttng.async_tma_gather": _find_bulk_load_work,
-    "ttng.async_tma_copy_local_to_global": _find_bulk_store_work,
-    "ttng.async_tma_reduce": _find_bulk_store_work,
-    "ttng.async_tma_scatter": _find_bulk_store_work,
-    "ttg.local_alloc": _find_shared_work,
-    "ttg.local_load": _find_shared_work,
-    "ttg.local_store": _find_shared_work,
-    "tt.reduce": _find_reduction_work,
-    "tt.scan": _find_reduction_work,
+    **dict.fromkeys(
+        ("tt.load", "tt.descriptor_load", "tt.descriptor_gather", "ttng.async_tma_copy_global_to_local"),
+        _make_access_finder(Quantity.BYTES_LOADED),
+    ),
+    **dict.fromkeys(("ttng.async_tma_gather", *ASYNC_COPIES), _make_access_finder(Quantity.BYTES_LOADED)),
+    **dict.fromkeys(
+        ("tt.store", "tt.descriptor_store", "tt.descriptor_reduce", "tt.descriptor_scatter"),
+        _make_access_finder(Quantity.BYTES_STORED),
+    ),
+    **dict.fromkeys(
+        ("ttng.async_tma_copy_local_to_global", "ttng.async_tma_reduce", "ttng.async_tma_scatter"),
+        _make_access_finder(Quantity.BYTES_STORED),
+    ),
+    **dict.fromkeys(_ATOMICS, _make_access_finder(Quantity.ATOMICS)),
+    **dict.fromkeys(
+        ("ttg.local_alloc", "ttg.local_load", "ttg.local_store", "ttg.local_gather"), _find_shared_work
+    ),
+    **dict.fromkeys(("tt.reduce", "tt.scan"), _find_reduction_work),
+    **dict.fromkeys(("tt.gather", "tt.histogram"), _find_unknown_exchange),
     "ttg.convert_layout": _find_conversion_work,
     "tt.extern_elementwise": _find_external_work,
+    "tt.elementwise_inline_asm": _find_assembly_work,
     **dict.fromkeys(("tt.dot_scaled", *_DOTS), _find_dot_work),
     **dict.fromkeys(_TENSOR_MEMORY_DOTS, _find_tensor_memory_dot_work),
+}
+_UNCOUNTED: dict[str, OperationWork] = {  # operations that read, but whose work nothing here tells
+    **dict.fromkeys(
+        (
+            *("math.acos", "math.acosh", "math.asin", "math.asinh", "math.atan", "math.atan2", "math.atanh"),
+            *("math.cbrt", "math.cosh", "math.erfc", "math.expm1", "math.fpowi", "math.log10", "math.log1p"),
+            *("math.powf", "math.sinh", "math.tan", "arith.remf", "tt.approx_divf", "tt.map_elementwise"),
+            "ttng.packed_arith",
+        ),
+        _UNKNOWN_ARITHMETIC,
+    ),
+    **dict.fromkeys(
+        ("ttg.local_scatter", "ttg.local_atomic_scatter_rmw", "ttng.async_shared_store"),
+        OperationWork(uncounted=_EXCHANGE),
+    ),
+    **dict.fromkeys(
+        ("ttg.inline_asm", "llvm.inline_asm", "llvm.call", "llvm.call_intrinsic", "tt.atomic_poll"),
+        UNKNOWN_WORK,
+    ),
+    **dict.fromkeys(("scf.parallel", "scf.forall", "scf.index_switch", "scf.reduce"), UNKNOWN_WORK),
 }

@@ -24,7 +24,7 @@ from analyzer.frontend.triton.formatting import format_dictionary, format_type
 from analyzer.frontend.triton.parser import parse_triton_ir
 from analyzer.ir.module import SourceLine
 from analyzer.ir.tile_operations import Operation, Region, TritonFunction, TritonModule, Value
-from analyzer.text.errors import InputError, format_diagnostic
+from analyzer.text.errors import InputError, UsageError, format_diagnostic
 
 CASE_FILES = sorted((CASES / "triton").glob("*.test"))
 _DIRECTIVE = re.compile(r"^// (CHECK|COM).*$", re.M)
@@ -42,7 +42,7 @@ def printed(name: str, text: str) -> str:
     """What is read from a file, or the error, as the user sees it."""
     try:
         module, diagnostics = parse_triton_ir(text, name)
-    except InputError as error:
+    except (InputError, UsageError) as error:
         return "\n".join(_shown(format_diagnostic(error.diagnostic))) + "\n"
     lines = list(_module_lines(module))
     for diagnostic in diagnostics:

@@ -40,27 +40,38 @@ _SPACED = {",": ", ", "->": " -> ", "=": " = ", ":": ": ", "*": " * "}
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"')
 _WIDTH = re.compile(r"[0-9]{1,4}")
 _SPECIAL_SCALARS = {"index", "bf16", "tf32"}
-_DIALECTS = (  # names until Triton 3.1
+_OLD_NAMES = (  # of Triton 2.0 to 3.2, and the present ones
+    ("triton_gpu.cmp", "arith.cmp"),
+    ("triton_gpu.select", "arith.select"),
     ("triton_nvidia_gpu.dot_async", "ttng.warp_group_dot"),
     ("triton_nvidia_gpu.dot_wait", "ttng.warp_group_dot_wait"),
     ("triton_nvidia_gpu.", "ttng."),
     ("triton_gpu.", "ttg."),
+    ("tt.experimental_tensormap_", "ttng.tensormap_"),
+    ("tt.experimental_descriptor_", "tt.descriptor_"),
+    ("tt.reinterpret_tensor_descriptor", "ttng.reinterpret_tensor_descriptor"),
+    ("tt.view", "tt.reshape"),
+    ("tt.pure_extern_elementwise", "tt.extern_elementwise"),
+    ("tt.ext_elemwise", "tt.extern_elementwise"),
 )
 _LAYOUT_KINDS = {
     "shared": "swizzled_shared",
     "tensor_memory_encoding": "tensor_memory",
     "tensor_memory_scales_encoding": "tensor_memory_scales",
     "nvidia_mma_encoding": "nvidia_mma",
+    "mma": "nvidia_mma",  # of Triton 2
 }
 
 
 def normalize_name(name: str) -> str:
-    """Return a name with the dialect's present name: `triton_gpu.local_alloc` is `ttg.local_alloc`."""
-    if not name.startswith("triton_"):
-        return name
-    for old, new in _DIALECTS:
-        if name.startswith(old):
-            return new + name[len(old) :]
+    """Return the present name of an operation, or of what a dialect holds.
+
+    `triton_gpu.local_alloc` is `ttg.local_alloc`.
+    """
+    if name.startswith("t"):
+        for old, new in _OLD_NAMES:
+            if name.startswith(old):
+                return new + name[len(old) :]
     return name
 
 

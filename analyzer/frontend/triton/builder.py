@@ -37,12 +37,12 @@ from analyzer.ir.tile_operations import (
     IrType,
     OpaqueType,
     Operation,
-    PointerType,
     Region,
     ScalarType,
     StringAttribute,
     TensorType,
     Value,
+    dereference,
 )
 
 _UNKNOWN_TYPE = OpaqueType("")
@@ -83,7 +83,7 @@ class FunctionBuilder:
         except KeyError:
             operands = tuple(self._find_value(slots[slot]) for slot in shape.operands)
         names = _list_result_names(slots, shape)
-        types = self._derive_types(shape, slots, len(names)) if names else ()
+        types = self._derive_types(shape, slots, len(names), operands) if names else ()
         attributes = self._read_attributes(shape, slots)
         successors: tuple[str, ...] = ()
         successor_operands: tuple[tuple[Value, ...], ...] = ()
@@ -135,7 +135,9 @@ class FunctionBuilder:
         self.values[name] = value
         return value
 
-    def _derive_types(self, shape: OperationShape, slots: list[str], n_results: int) -> tuple[IrType, ...]:
+    def _derive_types(
+        self, shape: OperationShape, slots: list[str], n_results: int, operands: tuple[Value, ...]
+    ) -> tuple[IrType, ...]:
         """Return the types of the results."""
         rule = shape.rule
         if shape.result_types is not None and (rule.derivation is not Derivation.TOKEN or shape.is_generic):
@@ -150,6 +152,8 @@ class FunctionBuilder:
         listed = tuple([self._read_type(slots[slot], rule.elided_type) for slot in shape.listed_types])
         if not listed and shape.name == "arith.constant":  # true, false
             return (_BOOLEAN,) * n_results
+        if rule.derivation is Derivation.POINTEE and operands and dereference(operands[0].type) is not None:
+            listed = (operands[0].type, *listed)
         return _derive(rule.derivation, listed, n_results)
 
     def _read_type(self, text: str, elided: str = "") -> IrType:
@@ -294,8 +298,8 @@ def _derive(derivation: Derivation, listed: tuple[IrType, ...], n_results: int) 
             return (_reshape(listed[0], _BOOLEAN),) * n_results
         case Derivation.CARRY:
             return (listed[0], _reshape(listed[0], _BOOLEAN))[:n_results]
-        case Derivation.POINTEE:
-            return (_dereference(listed[0]),) * n_results
+        case Derivation.POINTEE:  # Triton 2 lists the type of the value itself
+            return (dereference(listed[0]) or listed[-1],) * n_results
         case _:
             if len(listed) == n_results:
                 return listed
@@ -305,15 +309,6 @@ def _derive(derivation: Derivation, listed: tuple[IrType, ...], n_results: int) 
 def _reshape(like: IrType, element: ScalarType) -> IrType:
     """Return the type of another element in the shape of a tensor, the element's own for a scalar."""
     return TensorType(like.shape, element, like.layout) if isinstance(like, TensorType) else element
-
-
-def _dereference(pointers: IrType) -> IrType:
-    """Return the type of what pointers point to: `tensor<8x!tt.ptr<f32>>` to `tensor<8xf32>`."""
-    if isinstance(pointers, PointerType):
-        return pointers.pointee
-    if isinstance(pointers, TensorType) and isinstance(pointers.element, PointerType):
-        return TensorType(pointers.shape, pointers.element.pointee, pointers.layout)
-    return _UNKNOWN_TYPE
 
 
 def _order_blocks(blocks: list[RawBlock], labels: list[str]) -> Iterable[int]:

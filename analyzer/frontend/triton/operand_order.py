@@ -28,6 +28,8 @@ def order_operands(order: OperandOrder, operands: list[Operand]) -> Order:
             return (*slots[:-3], slots[-2], slots[-3], slots[-1]), ()
         case OperandOrder.STORE if len(slots) > 2:
             return (*slots[1:-1], slots[0], slots[-1]), ()
+        case OperandOrder.DESCRIPTOR_STORE:
+            return (*slots[:1], *slots[1:][-1:], *slots[1:-1]), ()
         case OperandOrder.SCALED:
             return _order_scaled(operands)
         case OperandOrder.MMA:

@@ -25,7 +25,6 @@ _SCOPE = Enumeration("scope", ("gpu", "cta", "sys"), 1)
 _UPDATES = Enumeration(
     "atomic_rmw_op", ("and", "or", "xor", "add", "fadd", "max", "min", "umax", "umin", "exch"), 1
 )
-_REDUCTIONS = Enumeration("kind", ("none", "add", "min", "max", "inc", "dec", "and", "or", "xor"))
 _SCALED_TYPES = ("e4m3", "e5m2", "e2m3", "e3m2", "e2m1", "bf16", "fp16")
 
 _LISTED = OperationRule()
@@ -41,6 +40,10 @@ _CACHED = OperationRule(
         ("evict", "evict_normal"),
         ("isVolatile", "false"),
     ),
+)
+_REDUCTION = OperationRule(
+    keywords=("kind",),
+    enumerations=(Enumeration("kind", ("none", "add", "min", "max", "inc", "dec", "and", "or", "xor")),),
 )
 _LOOP = OperationRule(implicit_terminator="scf.yield")
 
@@ -58,19 +61,10 @@ _PLAIN = [
     *_list_names(
         "tt", "scan scan.return map_elementwise map_elementwise.return histogram gather join split cat"
     ),
-    *_list_names(
-        "tt",
-        "linear_apply descriptor_store descriptor_gather descriptor_scatter make_tensor_ptr",
-    ),
-    *_list_names(
-        "tt",
-        "extern_elementwise",
-    ),
-    *_list_names("tt", "experimental_descriptor_load experimental_descriptor_store"),
-    *_list_names("tt", "experimental_descriptor_gather experimental_descriptor_scatter"),
-    *_list_names("tt", "experimental_tensormap_create experimental_tensormap_fenceproxy_acquire"),
+    *_list_names("tt", "linear_apply descriptor_gather descriptor_scatter extern_elementwise"),
     *_list_names("tt", "grid_dependency_launch_dependents grid_dependency_wait"),
     *_list_names("ttg", "convert_layout local_alloc local_load local_store local_dealloc memdesc_index"),
+    *_list_names("ttg", "alloc_tensor extract_slice"),  # Triton 2
     *_list_names("ttg", "memdesc_subview memdesc_trans memdesc_reshape memdesc_reinterpret local_gather"),
     *_list_names("ttg", "local_scatter local_atomic_scatter_rmw barrier local_barrier warp_specialize"),
     *_list_names(
@@ -138,10 +132,13 @@ _SPECIAL: dict[str, OperationRule] = {
     "tt.call": OperationRule(symbol="callee"),
     "func.call": OperationRule(symbol="callee"),
     "tt.addptr": OperationRule(Derivation.FIRST),
-    "tt.advance": OperationRule(Derivation.FIRST),
+    "tt.advance": OperationRule(Derivation.FIRST, elided_type="!tt.ptr"),
     "tt.load": replace(_CACHED, derivation=Derivation.POINTEE),
     "tt.store": _CACHED,
     "tt.descriptor_load": _CACHED,
+    "tt.descriptor_store": OperationRule(operand_order=OperandOrder.DESCRIPTOR_STORE),
+    "tt.descriptor_reduce": replace(_REDUCTION, operand_order=OperandOrder.DESCRIPTOR_STORE),
+    "ttng.async_tma_reduce": _REDUCTION,
     "tt.fp_to_fp": OperationRule(enumerations=(Enumeration("rounding", ("rtz", "rtne", "rs")),)),
     "tt.clampf": OperationRule(enumerations=(Enumeration("propagateNan", ("none",)),)),
     "tt.get_program_id": OperationRule(keywords=("axis",), enumerations=(Enumeration("axis", _AXES),)),
@@ -163,6 +160,7 @@ _SPECIAL: dict[str, OperationRule] = {
         operand_order=OperandOrder.SCALED,
         keeps_segments=True,
     ),
+    "tt.make_tensor_ptr": OperationRule(Derivation.LAST, elided_type="!tt.ptr"),
     "tt.make_tensor_descriptor": OperationRule(
         Derivation.LAST,
         enumerations=(Enumeration("padding", ("pad_zero", "pad_nan"), 1),),
@@ -178,6 +176,7 @@ _SPECIAL: dict[str, OperationRule] = {
     "ttg.memdesc_subslice": OperationRule(numbers="offsets"),
     "ttg.upcast_mxfp": OperationRule(enumerations=(Enumeration("fp_type", _SCALED_TYPES),)),
     "ttg.async_copy_global_to_local": replace(_CACHED, derivation=Derivation.TOKEN),
+    "ttg.insert_slice_async": replace(_CACHED, derivation=Derivation.LAST),  # Triton 2's copy of Ampere
     "ttg.async_commit_group": OperationRule(Derivation.TOKEN),
     "ttg.async_wait": OperationRule(Derivation.TOKEN),
     "ttng.init_barrier": OperationRule(numbers="count"),
@@ -210,10 +209,6 @@ _SPECIAL: dict[str, OperationRule] = {
     **dict.fromkeys(
         _list_names("tt", "atomic_cas atomic_load atomic_store atomic_poll"),
         OperationRule(keywords=("sem", "scope"), enumerations=(_SEMANTICS, _SCOPE)),
-    ),
-    **dict.fromkeys(
-        ["tt.descriptor_reduce", "tt.experimental_descriptor_reduce", "ttng.async_tma_reduce"],
-        OperationRule(keywords=("kind",), enumerations=(_REDUCTIONS,)),
     ),
 }
 RULES = {

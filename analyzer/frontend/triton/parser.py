@@ -14,6 +14,7 @@ from functools import partial
 
 from analyzer.frontend.triton.aliases import AliasTable
 from analyzer.frontend.triton.builder import FunctionBuilder
+from analyzer.frontend.triton.dumps import choose_dump
 from analyzer.frontend.triton.shapes import (
     NO_SLOT,
     HeaderArgument,
@@ -46,26 +47,33 @@ _NUMBERED_NAME = re.compile(r"%(?:arg)?\d+")
 _HINT = "keep the file as Triton wrote it: NAME.ttir or NAME.ttgir of its cache"
 
 
-def parse_triton_ir(text: str, path: str) -> tuple[TritonModule, tuple[Diagnostic, ...]]:
+def parse_triton_ir(
+    text: str, path: str, kernel: str | None = None
+) -> tuple[TritonModule, tuple[Diagnostic, ...]]:
     """Parse a TTIR or TTGIR file; return the module, and warnings, each with how often it occurs.
 
-    Raises InputError, with line, column and caret, if the text is not what Triton prints.
+    kernel: which to look for in a file of several dumps, of which the last is read (see `dumps`).
+    Raises InputError, with line, column and caret, if the text is not what Triton prints, and UsageError if
+    the file has dumps of several kernels and none is named.
     """
     lines = text.split("\n")
-    if len(text) > MAX_BYTES or max(map(len, lines)) > _MAX_LINE_CHARS:
+    dump, warnings = choose_dump(lines, kernel)
+    # Other lines are left blank, so that places are those of the file.
+    lines = [line if dump.first <= number < dump.end else "" for number, line in enumerate(lines)]
+    n_chars = sum(map(len, lines))
+    if n_chars > MAX_BYTES or max(map(len, lines)) > _MAX_LINE_CHARS:
         raise InputError(f"{path}: Triton IR of more than {MAX_BYTES >> 20} MiB", hint=_HINT)
     try:
-        if "\0" in text:
-            raise TritonSyntaxError(
-                "a NUL character: the file is not text", text.count("\n", 0, text.index("\0")) + 1
-            )
-        module = _read_module(text, lines)
+        first_nul = next((number for number, line in enumerate(lines, 1) if "\0" in line), None)
+        if first_nul is not None:
+            raise TritonSyntaxError("a NUL character: the file is not text", first_nul)
+        module = _read_module(lines)
     except TritonSyntaxError as error:
         raise _make_error(error, lines, path) from None
-    return module, tuple(_warn_of_unknown(module, path))
+    return module, (*warnings, *_warn_of_unknown(module))
 
 
-def _warn_of_unknown(module: TritonModule, path: str) -> list[Diagnostic]:
+def _warn_of_unknown(module: TritonModule) -> list[Diagnostic]:
     n_unknown = sum(number for _, number in module.unknown_operations)
     if not n_unknown:
         return []
@@ -75,14 +83,13 @@ def _warn_of_unknown(module: TritonModule, path: str) -> list[Diagnostic]:
         Diagnostic(
             severity=Severity.WARNING,
             code="unknown-operation",
-            message=f"{path}: operations that this version does not know: {names}{more}",
-            hint="they are kept, but their work is not counted",
+            message=f"operations that are not known, and whose work is not counted: {names}{more}",
             count=n_unknown,
         )
     ]
 
 
-def _read_module(text: str, lines: list[str]) -> TritonModule:
+def _read_module(lines: list[str]) -> TritonModule:
     structure = StructureReader()
     structure.read(lines)
     unknown: Counter[str] = Counter()
@@ -100,7 +107,7 @@ def _read_module(text: str, lines: list[str]) -> TritonModule:
     n_warps = _find_integer(attributes, "ttg.num-warps")
     return TritonModule(
         level="ttgir"
-        if n_warps is not None or any(prefix in text for prefix in _LAYOUT_PREFIXES)
+        if n_warps is not None or any(prefix in line for line in lines for prefix in _LAYOUT_PREFIXES)
         else "ttir",
         target=_find_target(attributes),
         n_warps=n_warps,

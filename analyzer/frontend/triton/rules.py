@@ -15,7 +15,7 @@ class Derivation(Enum):
     FIRST = auto()  # all have the first type
     LAST = auto()
     BOOLEAN = auto()  # i1 in the shape of the first
-    POINTEE = auto()  # what the pointers of the first type point to
+    POINTEE = auto()  # what the pointers of the first operand point to
     TOKEN = auto()  # a token of asynchronous operations, whatever is listed
     SECOND_TOKEN = auto()  # those after the arrow, and a token as the second
     CARRY = auto()  # the first, and i1 of its shape
@@ -29,6 +29,7 @@ class OperandOrder(Enum):
         auto()
     )  # the last three are result, barrier, predicate; the definition has the barrier first
     STORE = auto()  # source, destination, token, predicate; the definition has the source third
+    DESCRIPTOR_STORE = auto()  # descriptor, coordinates, source; the definition has the source second
     SCALED = auto()  # each factor is followed by its scale; the definition has the scales last
     MMA = auto()  # each barrier is followed by its predicate; the definition has all predicates last
     SCALED_MMA = auto()
