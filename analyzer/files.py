@@ -14,7 +14,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -119,6 +119,45 @@ def write_file(path: str | Path, pieces: Iterable[bytes]) -> None:
         with suppress(OSError):
             part.unlink()
         raise
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Hold a folder against other processes that lock it, too; it is made if need be. Raises OSError.
+
+    The lock ends with the process, leaves nothing behind and hinders nobody else. Nothing is locked where the
+    system or the file system has no such locks.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(ImportError, OSError):
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def check_writable(path: Path, *, makes_folders: bool = False) -> None:
+    """Raise OSError where `write_file` would, as far as that can be known before there is anything to write.
+
+    makes_folders: the folders that it lies in are made where they are not there.
+    """
+    if not _is_replaceable(path) or path.exists():
+        return
+    folder = Path(os.path.realpath(path)).parent
+    if makes_folders and not folder.exists():
+        missing = [each for each in (folder, *folder.parents) if not each.exists()][-1]
+        missing.mkdir()
+        missing.rmdir()
+        return
+    if not folder.is_dir():
+        number = errno.ENOTDIR if folder.exists() else errno.ENOENT
+        raise OSError(number, os.strerror(number), str(path))
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
 def _is_replaceable(target: Path) -> bool:

@@ -7,6 +7,7 @@ import click
 
 from analyzer.cli.examples import make_examples
 from analyzer.cli.output import print_line
+from analyzer.cli.path_types import INPUT_PATH, OUTPUT_FOLDER
 from analyzer.cli.progress import show_progress
 
 if TYPE_CHECKING:
@@ -19,10 +20,8 @@ if TYPE_CHECKING:
         "warplens learn docs/measured-operators.csv --quick --leave-out architecture -o other",
     )
 )
-@click.argument("table", metavar="TABLE.csv", type=click.Path(path_type=Path))
-@click.option(
-    "--output", "-o", required=True, type=click.Path(path_type=Path), help="Folder for the weights."
-)
+@click.argument("table", metavar="TABLE.csv", type=INPUT_PATH)
+@click.option("--output", "-o", required=True, type=OUTPUT_FOLDER, help="Folder for the weights.")
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all that is drawn."
 )
@@ -46,7 +45,7 @@ def learn(
     """
     import msgspec
 
-    from analyzer.learning.learn import Provenance, learn_and_write
+    from analyzer.learning.learn import Provenance, check_learning, learn_and_write
     from analyzer.learning.options import LearningOptions
     from analyzer.operators.measured_operators import read_measured_table
 
@@ -55,6 +54,7 @@ def learn(
         options = msgspec.structs.replace(
             options, n_trees=100, tree_rate=0.15, n_perceptrons=0, transfer_trees=40
         )
+    check_learning(options)
     measured = read_measured_table(table)
     with show_progress("learning") as progress:
         learned = learn_and_write(

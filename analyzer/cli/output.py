@@ -1,6 +1,5 @@
 """Output of a command to the terminal or to a file, and the options that choose format and file."""
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from analyzer.cli.exit_codes import ExitCode
+from analyzer.cli.path_types import OUTPUT_PATH
 from analyzer.files import write_file
 from analyzer.render.registry import Medium, find_format, list_formats
 from analyzer.render.text_options import TextOptions
@@ -25,7 +25,7 @@ _Command = TypeVar("_Command", bound=Callable[..., object])
 _STANDARD_OUTPUT = "-"
 
 output_option = click.option(
-    "--output", "-o", type=click.Path(path_type=Path), help="Write there, not to standard output (-)."
+    "--output", "-o", type=OUTPUT_PATH, help="Write there, not to standard output (-)."
 )
 
 
@@ -64,34 +64,6 @@ def check_warnings(warnings: "Sequence[WarningEntry]", *, strict: bool) -> ExitC
     return ExitCode.FAILED
 
 
-def check_outputs(inputs: "Iterable[str | Path]", *outputs: Path | None) -> None:
-    """Check before any work that no output would replace an input or another output. Raises UsageError."""
-    known: dict[tuple[int, int] | str, str | Path] = {}
-    for path in inputs:
-        known[_identify_file(path)] = path
-    for output in outputs:
-        if output is None or _find_output_file(output) is None:
-            continue
-        key = _identify_file(output)
-        if isinstance(key, tuple) and not output.is_file():
-            continue  # a device or a FIFO, which is not replaced
-        if key in known:
-            raise UsageError(
-                f"{output} would replace {known[key]}, which this command reads or writes",
-                hint="choose another name for the output",
-            )
-        known[key] = output
-
-
-def _identify_file(path: str | Path) -> tuple[int, int] | str:
-    """Return what is equal for two paths of one file: its device and inode, for no file its full path."""
-    try:
-        state = os.stat(path)
-    except (OSError, ValueError):
-        return os.path.realpath(os.fspath(path).replace("\0", ""))
-    return state.st_dev, state.st_ino
-
-
 def _find_output_file(output: Path | None) -> Path | None:
     """Return the file to write, None for standard output."""
     return None if output is None or str(output) == _STANDARD_OUTPUT else output
@@ -100,9 +72,10 @@ def _find_output_file(output: Path | None) -> Path | None:
 def write_text(text: str | Iterable[str], output: Path | None) -> None:
     """Write a text, or its pieces as they come, to a file, or to standard output for None and `-`.
 
-    A file is replaced once the text is complete. Raises UsageError where it cannot be written.
+    Control characters in it are escaped but for line feeds and tabs: it may hold fields of an input, such as
+    a table's. A file is replaced once the text is complete. Raises UsageError where it cannot be written.
     """
-    pieces = (text,) if isinstance(text, str) else text
+    pieces = (escape_controls(each, keep="\n\t") for each in ((text,) if isinstance(text, str) else text))
     output = _find_output_file(output)
     if output is None:
         sys.stdout.writelines(pieces)

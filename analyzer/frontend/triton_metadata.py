@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from analyzer.files import read_file
 from analyzer.frontend.triton_ir import IrSignature, read_ir_signature
-from analyzer.ir.launch import MAX_CLUSTER_CTAS, Dim3
+from analyzer.ir.launch import MAX_CLUSTER_CTAS, MAX_DYNAMIC_SHARED_BYTES, Dim3
 from analyzer.ir.module import FoldedArgument, Kernel, KernelResources, Parameter, ParameterDeclaration
 from analyzer.ir.scheduling import WARP_SIZE
 
@@ -38,8 +38,8 @@ _TENSOR_DESCRIPTOR = re.compile(r"tensordesc<[^\[\]<>]*\[([0-9, ]*)\].*>")
 _N_HIDDEN_PARAMETERS = 2
 _SCRATCH_KEYS = ("global_scratch_size", "profile_scratch_size")  # one for each pointer of the Triton at hand
 _DETAILS = ("hash", "num_warps", "num_stages", "num_ctas", "shared", "triton_version")
-_IR_SUFFIXES = (".ttir", ".ttgir", ".source")
-_ARCH_NUMBER = re.compile(r"sm_(\d+)")
+IR_SUFFIXES = (".ttir", ".ttgir", ".source")
+_ARCH_NUMBER = re.compile(r"sm_(\d{1,4})(?!\d)")
 
 
 class TritonMetadata(Struct, frozen=True):
@@ -68,7 +68,7 @@ def read_triton_metadata(path: Path) -> TritonMetadata | None:
     name, n_warps, shared = (content.get(key) for key in ("name", "num_warps", "shared"))
     if not isinstance(name, str) or type(n_warps) is not int or type(shared) is not int:
         return None
-    if not 0 < n_warps <= _MAX_WARPS or shared < 0:
+    if not 0 < n_warps <= _MAX_WARPS or not 0 <= shared <= MAX_DYNAMIC_SHARED_BYTES:
         return None
     n_ctas = content.get("num_ctas")
     signature = _parse_signature(content.get("signature"))
@@ -209,7 +209,7 @@ def _parse_constants(content: object) -> Mapping[str, str]:
 
 def _read_ir(path: Path, name: str) -> IrSignature | None:
     """Read the signature in the intermediate code beside the metadata; None if it has no such kernel."""
-    for suffix in _IR_SUFFIXES:
+    for suffix in IR_SUFFIXES:
         found = read_ir_signature(path.with_suffix(suffix))
         if found is not None and found.name == name:
             return found
