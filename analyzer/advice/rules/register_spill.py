@@ -3,7 +3,7 @@
 from analyzer.advice.edited_input import compute_edited_occupancy, edit_occupancy
 from analyzer.advice.frame_accesses import FrameAccesses, count_live_words, find_frame_accesses
 from analyzer.advice.interface import Edit, Site
-from analyzer.advice.removed_rows import without_rows
+from analyzer.advice.edited_rows import without_rows
 from analyzer.models.interface import ModelInput
 from analyzer.models.model_result import ModelResult
 

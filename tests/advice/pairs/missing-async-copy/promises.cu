@@ -108,13 +108,16 @@ extern "C" __global__ void mended_nearest(const float4* points, const float4* qu
 extern "C" __global__ void faulty_filter(const float4* x, const float* w, float* y, int n) {
     __shared__ float4 tile[128];
     float s = 0;
+    float v[16];
+#pragma unroll
+    for (int j = 0; j < 16; ++j) v[j] = w[j];
 #pragma unroll 1
     for (int k = 0; k < n; ++k) {
         tile[threadIdx.x] = x[(blockIdx.x * n + k) * 128 + threadIdx.x];
         __syncthreads();
         const float* f = reinterpret_cast<const float*>(tile);
 #pragma unroll
-        for (int j = 0; j < 16; ++j) s += f[(threadIdx.x + j) & 511] * w[j];
+        for (int j = 0; j < 16; ++j) s += f[(threadIdx.x + j) & 511] * v[j];
         __syncthreads();
     }
     y[blockIdx.x * 128 + threadIdx.x] = s;
@@ -124,6 +127,9 @@ extern "C" __global__ void mended_filter(const float4* x, const float* w, float*
     float s = 0;
     copy(&tile[0][threadIdx.x], &x[blockIdx.x * n * 128 + threadIdx.x]);
     commit();
+    float v[16];
+#pragma unroll
+    for (int j = 0; j < 16; ++j) v[j] = w[j];
 #pragma unroll 1
     for (int k = 0, now = 0; k < n; ++k, now ^= 1) {
         if (k + 1 < n) copy(&tile[now ^ 1][threadIdx.x], &x[(blockIdx.x * n + k + 1) * 128 + threadIdx.x]);
@@ -132,7 +138,7 @@ extern "C" __global__ void mended_filter(const float4* x, const float* w, float*
         __syncthreads();
         const float* f = reinterpret_cast<const float*>(tile[now]);
 #pragma unroll
-        for (int j = 0; j < 16; ++j) s += f[(threadIdx.x + j) & 511] * w[j];
+        for (int j = 0; j < 16; ++j) s += f[(threadIdx.x + j) & 511] * v[j];
         __syncthreads();
     }
     y[blockIdx.x * 128 + threadIdx.x] = s;
