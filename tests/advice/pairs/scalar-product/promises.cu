@@ -61,27 +61,27 @@ extern "C" __global__ void mended_half(const __half* a, const __half* b, float* 
     for (int i = 0; i < 2; ++i)
         wmma::store_matrix_sync(&c[(row + warp / 2 * 16) * n + col + (warp % 2 * 2 + i) * 16], sum[i], n, wmma::mem_row_major);
 }
-// FP32 operands, which TF32 may do for, one element a thread.
+// FP32 operands, which TF32 may do for, 32 x 32 tiles, eight elements of a column a thread.
 extern "C" __global__ void faulty_float(const float* a, const float* b, float* c, int n) {
     __shared__ float s[32][32], t[32][32];
     int x = threadIdx.x, y = threadIdx.y, row = blockIdx.y * 32, col = blockIdx.x * 32;
-    float sum[4] = {};
+    float sum[8] = {};
 #pragma unroll 1
     for (int k = 0; k < n; k += 32) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            s[y + 8 * i][x] = a[(row + y + 8 * i) * n + k + x];
-            t[y + 8 * i][x] = b[(k + y + 8 * i) * n + col + x];
+        for (int i = 0; i < 8; ++i) {
+            s[y + 4 * i][x] = a[(row + y + 4 * i) * n + k + x];
+            t[y + 4 * i][x] = b[(k + y + 4 * i) * n + col + x];
         }
         __syncthreads();
 #pragma unroll
         for (int j = 0; j < 32; ++j)
 #pragma unroll
-            for (int i = 0; i < 4; ++i) sum[i] += s[y + 8 * i][j] * t[j][x];
+            for (int i = 0; i < 8; ++i) sum[i] += s[y + 4 * i][j] * t[j][x];
         __syncthreads();
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) c[(row + y + 8 * i) * n + col + x] = sum[i];
+    for (int i = 0; i < 8; ++i) c[(row + y + 4 * i) * n + col + x] = sum[i];
 }
 extern "C" __global__ void mended_float(const float* a, const float* b, float* c, int n) {
     __shared__ float s[32][32 + 4], t[32][32 + 8];
@@ -91,22 +91,20 @@ extern "C" __global__ void mended_float(const float* a, const float* b, float* c
 #pragma unroll 1
     for (int k = 0; k < n; k += 32) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            s[y + 8 * i][x] = a[(row + y + 8 * i) * n + k + x];
-            t[y + 8 * i][x] = b[(k + y + 8 * i) * n + col + x];
+        for (int i = 0; i < 8; ++i) {
+            s[y + 4 * i][x] = a[(row + y + 4 * i) * n + k + x];
+            t[y + 4 * i][x] = b[(k + y + 4 * i) * n + col + x];
         }
         __syncthreads();
-        if (warp < 4) {
 #pragma unroll
-            for (int j = 0; j < 32; j += 8) {
-                wmma::fragment<wmma::matrix_a, 16, 16, 8, wmma::precision::tf32, wmma::row_major> p;
-                wmma::fragment<wmma::matrix_b, 16, 16, 8, wmma::precision::tf32, wmma::row_major> q;
-                wmma::load_matrix_sync(p, &s[warp / 2 * 16][j], 36);
-                wmma::load_matrix_sync(q, &t[j][warp % 2 * 16], 40);
-                wmma::mma_sync(sum, p, q, sum);
-            }
+        for (int j = 0; j < 32; j += 8) {
+            wmma::fragment<wmma::matrix_a, 16, 16, 8, wmma::precision::tf32, wmma::row_major> p;
+            wmma::fragment<wmma::matrix_b, 16, 16, 8, wmma::precision::tf32, wmma::row_major> q;
+            wmma::load_matrix_sync(p, &s[warp / 2 * 16][j], 36);
+            wmma::load_matrix_sync(q, &t[j][warp % 2 * 16], 40);
+            wmma::mma_sync(sum, p, q, sum);
         }
         __syncthreads();
     }
-    if (warp < 4) wmma::store_matrix_sync(&c[(row + warp / 2 * 16) * n + col + warp % 2 * 16], sum, n, wmma::mem_row_major);
+    wmma::store_matrix_sync(&c[(row + warp / 2 * 16) * n + col + warp % 2 * 16], sum, n, wmma::mem_row_major);
 }
