@@ -3,8 +3,8 @@
     python bench/advice_pairs.py > docs/advice-promises.md
 
 `tests/advice/pairs/RULE/*.cu` have kernels `faulty…`, and `mended…` that do what the rule says;
-`tests/advice/build_pairs.py` compiles them. `NAME.json` (of `pair.cu`: `launch.json`), or one for each architecture, launches
-them. The gain is the difference between both that the default model predicts. No GPU.
+`tests/advice/build_pairs.py` compiles them. `NAME.json` (of `pair.cu`: `launch.json`), or one for each
+architecture, launches them. The gain is the difference between both that the default model predicts. No GPU.
 """
 
 import gzip
@@ -40,6 +40,9 @@ class Pair(Struct, frozen=True):
     file: str  # stem of the source
     arch: int
     suffix: str  # of the names of both kernels
+
+    def __str__(self) -> str:
+        return f"{self.rule}/{self.file}{self.suffix}_{self.arch}"
 
     @property
     def reports(self) -> tuple[KernelReport, KernelReport]:

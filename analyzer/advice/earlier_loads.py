@@ -1,7 +1,7 @@
 """A launch whose loads start some iterations of their loop before what waits for them.
 
-As code with more sets of registers, or more buffers, has it: where an instruction waits, the loads of the last N
-iterations may still be pending, since those that it needs started N iterations ago.
+As code with more sets of registers, or more buffers, has it: where an instruction waits, the loads of the
+last N iterations may still be pending, since those that it needs started N iterations ago.
 
 Example: a loop loads, waits 400 cycles and works 300. With N = 1 it waits 100 cycles.
 """
@@ -22,7 +22,9 @@ from analyzer.models.model_result import ModelResult
 from analyzer.models.stalls import STALL_INDEX
 
 _MANY_ITERATIONS = 8  # ahead: more need more registers than a thread has
-_MIN_HIDDEN_SHARE = 0.125  # of the waits, by one iteration ahead; where it hides less, a load starts many ahead
+_MIN_HIDDEN_SHARE = (
+    0.125  # of the waits, by one iteration ahead; where it hides less, a load starts many ahead
+)
 _MAX_PENDING = 48  # results of one scoreboard
 _STORE_KINDS = ATOMIC_KINDS | {OpKind.STORE}
 _COPY_AND_WAIT_KINDS = frozenset({OpKind.ASYNC_COPY, OpKind.BULK_COPY, OpKind.BARRIER})
@@ -112,12 +114,20 @@ def start_loads_earlier(
 
     stores: what stores the loaded words to shared memory, for which asynchronous copies stand then: their
     buffers take the next words before a warp waits. Registers are read first, so without stores a warp waits,
-    moves each word and starts the next loads. A comparison before the first load keeps it from starting for an
-    iteration after the last.
+    moves each word and starts the next loads. A comparison before the first load keeps it from starting for
+    an iteration after the last.
     """
-    chains, kernel, codes = find_def_use_chains(model_input.cfg), model_input.kernel, model_input.control_codes
+    chains, kernel, codes = (
+        find_def_use_chains(model_input.cfg),
+        model_input.kernel,
+        model_input.control_codes,
+    )
     write_barrier, wait_mask = codes.write_barrier.copy(), codes.wait_mask.copy()
-    waits, guarded, in_place_of = dict[int, int](), set[int](), dict[int, tuple[int, ...]](dict.fromkeys(stores, ()))
+    waits, guarded, in_place_of = (
+        dict[int, int](),
+        set[int](),
+        dict[int, tuple[int, ...]](dict.fromkeys(stores, ())),
+    )
     for loop in _find_loops(model_input, loads):
         rows = list_loop_rows(model_input, loop)
         started = [row for row in rows if row in loads]
@@ -157,7 +167,9 @@ def _find_counting(model_input: ModelInput, rows: Collection[int]) -> tuple[list
     kernel, chains = model_input.kernel, find_def_use_chains(model_input.cfg)
     branches = [row for row in rows if kernel.find_opcode(row).kind is OpKind.BRANCH]
     compares = sorted(chains.producers(branches[-1]).intersection(rows)) if branches else []
-    counting = [one for row in compares[-1:] for one in sorted(chains.producers(row).intersection(rows)) if one != row]
+    counting = [
+        one for row in compares[-1:] for one in sorted(chains.producers(row).intersection(rows)) if one != row
+    ]
     return compares[-1:], counting[:1]
 
 

@@ -1,8 +1,8 @@
 """A launch without some of its instructions, with some of them repeated, or without some of their waits.
 
-Rows move, so all that names rows is renamed: arrays lose or repeat entries, blocks shrink or grow, accesses and
-hit rates get new rows. A block may be left empty: models pass over it. What waited for a removed instruction
-goes on at once, since nothing raises its scoreboard.
+Rows move, so all that names rows is renamed: arrays lose or repeat entries, blocks shrink or grow, accesses
+and hit rates get new rows. A block may be left empty: models pass over it. What waited for a removed
+instruction goes on at once, since nothing raises its scoreboard.
 
 Example: rows 1 and 2 of four are removed. Row 3 becomes row 1, and its block [0, 4) becomes [0, 2).
 """
@@ -134,7 +134,9 @@ class _Renaming(Struct, frozen=True, eq=False):
 
     taken: NDArray[np.int64]  # [new n], the old row that each new one is a copy of
     places: NDArray[np.int64]  # [new n], the old row in whose place it stands
-    new_rows: NDArray[np.int64]  # [n + 1], the first in the place of each; of a removed one the next that stays
+    new_rows: NDArray[
+        np.int64
+    ]  # [n + 1], the first in the place of each; of a removed one the next that stays
     blocks: tuple[BasicBlock, ...]
 
     @classmethod

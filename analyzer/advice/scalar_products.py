@@ -1,7 +1,7 @@
 """Matrix products by multiply-adds of lanes: what they multiply, and how often each loaded word is used.
 
-A multiply-add belongs to a product of matrices where both of its factors come from different loads of its loop,
-at most through conversions, and where lanes load each word several times:
+A multiply-add belongs to a product of matrices where its factors come from different loads of its loop, at
+most through conversions, and where lanes load each word several times:
 
     LDS.U16 R4, [R8]; HADD2.F32 R5, -RZ, R4.H0_H0     a factor of 16 bits
     LDS R6, [R9]                                      another one
@@ -11,6 +11,7 @@ A dot product, whose words each come once, is none: no tile of it would read les
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -37,12 +38,13 @@ class ScalarProducts(Struct, frozen=True):
     is_half: bool  # the factors have 16 bits
 
     def count_words_per_product(self, model_input: ModelInput) -> float:
-        """Count the registers that a lane loads for each of its multiply-adds: 2 without a tile, 1 for 2 x 2."""
+        """Count the registers that a lane loads for each multiply-add: 2 without a tile, 1 for 2 x 2."""
         counts, kernel = model_input.execution_counts, model_input.kernel
         words = sum(float(counts[row]) * len(kernel.decode_form(row).defs) for row in self.loads)
         return words / sum(float(counts[row]) for row in self.rows)
 
 
+@lru_cache(maxsize=1)
 def find_scalar_products(model_input: ModelInput) -> ScalarProducts | None:
     """Return the multiply-adds of a product of matrices; None where these are few, or there are none."""
     kernel, counts = model_input.kernel, model_input.execution_counts
@@ -52,7 +54,9 @@ def find_scalar_products(model_input: ModelInput) -> ScalarProducts | None:
     chains = find_def_use_chains(model_input.cfg)
     rows, loads, conversions = [], set[int](), set[int]()
     for row in mask.nonzero()[0].tolist():
-        factors = [_find_loads(model_input, chains, row, unit) for unit in _list_factor_units(model_input, row)]
+        factors = [
+            _find_loads(model_input, chains, row, unit) for unit in _list_factor_units(model_input, row)
+        ]
         if len(factors) == 2 and all(found for found, _ in factors) and factors[0][0] != factors[1][0]:
             rows.append(row)
             for found, passed in factors:
@@ -97,14 +101,12 @@ def _find_loads(
 
 def _are_used_again(model_input: ModelInput, loads: Iterable[int]) -> bool:
     """Return whether lanes load words often enough that those of a tile in registers could be shared."""
-    kernel, by_row = model_input.kernel, {}
-    for access in () if model_input.profile is None else model_input.profile.accesses:
-        by_row[access.row] = access
-    for row in loads:
-        if kernel.find_opcode(row).space in GLOBAL_SPACES:
-            access = by_row.get(row)
-            if access is None or not access.unique_bytes or access.bytes < _MIN_USES * access.unique_bytes:
-                return False
+    kernel, profile = model_input.kernel, model_input.profile
+    uses = {a.row: a.bytes / a.unique_bytes for a in (profile.accesses if profile else ()) if a.unique_bytes}
+    if any(
+        kernel.find_opcode(row).space in GLOBAL_SPACES and uses.get(row, 0.0) < _MIN_USES for row in loads
+    ):
+        return False
     staged = [row for row in loads if kernel.find_opcode(row).space in SHARED_SPACES]
     stored = _sum_bytes(model_input, list_staging_rows(model_input, loads))
     return not staged or _sum_bytes(model_input, staged) >= _MIN_USES * stored > 0
@@ -115,11 +117,15 @@ def list_staging_rows(model_input: ModelInput, loads: Iterable[int]) -> list[int
     kernel = model_input.kernel
     loops = {loop.index for row in loads if (loop := find_loop(model_input, row)) is not None}
     around = {
-        index for loop in loops for block in model_input.loop_forest.loops[loop].blocks
+        index
+        for loop in loops
+        for block in model_input.loop_forest.loops[loop].blocks
         for index in model_input.loop_forest.find_enclosing_loops(block)
     }
     found = {
-        row for index in around for row in list_loop_rows(model_input, model_input.loop_forest.loops[index])
+        row
+        for index in around
+        for row in list_loop_rows(model_input, model_input.loop_forest.loops[index])
         if _stores_to_shared(kernel.find_opcode(row))
     }
     return sorted(found)

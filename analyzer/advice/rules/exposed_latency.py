@@ -8,8 +8,8 @@ from analyzer.advice.earlier_loads import (
     find_startable_loads,
     start_loads_earlier,
 )
-from analyzer.advice.interface import Edit, Site, list_rows
 from analyzer.advice.edited_rows import find_waiting_row
+from analyzer.advice.interface import Edit, Site, list_rows
 from analyzer.isa.register_operands import format_register_unit
 from analyzer.models.bounds import LATENCY_BOUND
 from analyzer.models.interface import Stall
@@ -24,7 +24,7 @@ _MAX_SITES = 3
 
 
 def find_sites(result: ModelResult) -> tuple[Site, ...]:
-    """Return the instructions that wait longest for loads of their loop; none unless latency bounds the kernel."""
+    """Return what waits longest for loads of its loop; nothing unless latency bounds the kernel."""
     stalls, total = result.stalls, result.prediction.cycles
     if result.prediction.bound != LATENCY_BOUND or stalls is None or not total:
         return ()
@@ -62,5 +62,5 @@ def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
         start_loads_earlier(model_input, loads, ahead),
         remaining_cycles=estimate_first_waits(model_input, loads),
         note=f"loads start {when} earlier, into {sets} of registers",
-        action=f"start these loads {when} earlier (software pipelining with {sets} of registers, or of buffers)",
+        action=f"start these loads {when} earlier (software pipelining with {sets} of registers)",
     )

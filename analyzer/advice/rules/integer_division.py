@@ -16,8 +16,8 @@ Divisions of 64 and of 16 bits are calls of a subroutine, a single block from I2
 
 import numpy as np
 
-from analyzer.advice.interface import Edit, Site, list_rows
 from analyzer.advice.edited_rows import find_dead_rows, without_rows
+from analyzer.advice.interface import Edit, Site, list_rows
 from analyzer.flow.def_use import DefUseChains, find_def_use_chains
 from analyzer.ir.opcode import Opcode, OpKind, Semantics
 from analyzer.models.arithmetic import is_int_to_float, is_reciprocal

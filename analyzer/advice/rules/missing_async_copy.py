@@ -46,7 +46,7 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
 
 
 def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
-    """Return the launch in which the loads of these stores start tiles earlier, with a buffer for each tile."""
+    """Return the launch whose loads for these stores start tiles earlier, with a buffer for each tile."""
     model_input, stores = result.model_input, list_rows(sites)
     loads = frozenset(_find_copies(model_input).values())
     ahead = count_iterations_ahead(result, loads, _STALLS)

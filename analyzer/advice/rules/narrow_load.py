@@ -78,7 +78,7 @@ _NOTE_OF_RUNS = "one request for the adjacent words of a thread"
 
 
 def _find_runs(model_input: ModelInput) -> dict[int, tuple[int, ...]]:
-    """Return the accesses of a thread to adjacent words: by the first one the others that a vector takes along.
+    """Return accesses of a thread to adjacent words: by the first one the others that a vector takes along.
 
     They stand in a block, with the same registers in their addresses and offsets one width apart.
     """
@@ -91,7 +91,12 @@ def _find_runs(model_input: ModelInput) -> dict[int, tuple[int, ...]]:
         if address is None or not form.is_unconditional:
             continue
         chains = chains or find_def_use_chains(model_input.cfg)
-        key = (model_input.cfg.block_of[row], form.opcode, address.bases, _find_address_writers(chains, row, form))
+        key = (
+            model_input.cfg.block_of[row],
+            form.opcode,
+            address.bases,
+            _find_address_writers(chains, row, form),
+        )
         found.setdefault(key, []).append((address.offset, row))
     return {
         min(rows): tuple(sorted(set(rows) - {min(rows)}))
@@ -103,9 +108,7 @@ def _find_runs(model_input: ModelInput) -> dict[int, tuple[int, ...]]:
 
 def _split_into_vectors(accesses: list[tuple[int, int]], width_bytes: int) -> list[list[int]]:
     """Return the rows of accesses, sorted by their offsets, in groups that a vector moves."""
-    groups = groupby(
-        enumerate(accesses), key=lambda one: (one[1][0] - one[0] * width_bytes)
-    )
+    groups = groupby(enumerate(accesses), key=lambda one: one[1][0] - one[0] * width_bytes)
     runs = [[row for _, (_, row) in group] for _, group in groups]
     n_words = _VECTOR_BYTES // width_bytes
     return [run[start : start + n_words] for run in runs for start in range(0, len(run), n_words)]
@@ -121,7 +124,9 @@ def _find_elements(model_input: ModelInput) -> frozenset[int]:
     moved = [a for a in (() if profile is None else profile.accesses) if a.space in GLOBAL_SPACES]
     elements = frozenset(a.row for a in moved if _is_adjacent(a, kernel.find_opcode(a.row)))
     loops = {None if (loop := find_loop(model_input, row)) is None else loop.index for row in elements}
-    if len(loops) != 1 or sum(a.bytes for a in moved if a.row in elements) < _MIN_SHARE * sum(a.bytes for a in moved):
+    if len(loops) != 1 or sum(a.bytes for a in moved if a.row in elements) < _MIN_SHARE * sum(
+        a.bytes for a in moved
+    ):
         return frozenset()
     rows = _list_executed_rows(model_input, elements)
     is_private = not any(kernel.find_opcode(row).kind in _COMMUNICATING_KINDS for row in rows)
@@ -129,7 +134,7 @@ def _find_elements(model_input: ModelInput) -> frozenset[int]:
 
 
 def _list_executed_rows(model_input: ModelInput, elements: Collection[int]) -> list[int]:
-    """Return the executed instructions of the loop around some accesses; of the kernel where there is none."""
+    """Return the executed instructions of the loop around some accesses, of the kernel without one."""
     loop = find_loop(model_input, min(elements))
     rows = range(len(model_input.kernel)) if loop is None else list_loop_rows(model_input, loop)
     return [row for row in rows if model_input.execution_counts[row] > 0]
@@ -162,7 +167,10 @@ def _find_repeated_rows(model_input: ModelInput, elements: Collection[int]) -> f
         if row not in common:
             common.add(row)
             work += chains.producers(row)
-    own, work = set[int](), [*elements, *(row for row in rows if kernel.find_opcode(row).kind is OpKind.SPECIAL_REGISTER)]
+    own, work = (
+        set[int](),
+        [*elements, *(row for row in rows if kernel.find_opcode(row).kind is OpKind.SPECIAL_REGISTER)],
+    )
     while work:
         for row in chains.consumers(work.pop()) & rows:
             if row not in own:
@@ -183,7 +191,9 @@ def _find_address(form: InstructionForm) -> Address | None:
 def _find_address_writers(chains: DefUseChains, row: int, form: InstructionForm) -> frozenset[int]:
     """Return the instructions that write the registers of an access's address, both words of each."""
     address = _find_address(form)
-    units = {find_register_unit(base) + word for base in (address.bases if address else ()) for word in (0, 1)}
+    units = {
+        find_register_unit(base) + word for base in (address.bases if address else ()) for word in (0, 1)
+    }
     definitions = chains.sources(row).definitions
     return frozenset[int]().union(*(definitions.get(unit, frozenset()) for unit in units))
 

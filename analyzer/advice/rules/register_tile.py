@@ -1,4 +1,4 @@
-"""Products of matrices that load two words for each multiply-add, where a tile in registers would load fewer."""
+"""Products of matrices that load a word or more for each multiply-add: a tile in registers loads fewer."""
 
 import numpy as np
 
@@ -28,7 +28,9 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
         "elements; a tile of 2 x 2 elements loads 1, one of 4 x 4 0.5"
     )
     counts = model_input.execution_counts
-    return tuple(Site(row, message) for row in sorted(found.loads, key=lambda row: (-float(counts[row]), row)))
+    return tuple(
+        Site(row, message) for row in sorted(found.loads, key=lambda row: (-float(counts[row]), row))
+    )
 
 
 def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:

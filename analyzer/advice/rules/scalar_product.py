@@ -67,7 +67,7 @@ def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
     removed = {*found.rows, *found.loads, *found.conversions} - {*kept, *loads}
     return Edit(
         without_rows(edited, removed | find_dead_rows(model_input.cfg, removed)),
-        note=f"matrix instructions of {shape.m}x{shape.n}x{shape.k}, 16 x 16 elements for each warp at a time",
+        note=f"matrix instructions of {shape.m}x{shape.n}x{shape.k}, 16 x 16 elements a warp at a time",
     )
 
 
