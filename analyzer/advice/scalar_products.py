@@ -11,7 +11,6 @@ A dot product, whose words each come once, is none: no tile of it would read les
 """
 
 from collections.abc import Iterable
-from functools import lru_cache
 
 from msgspec import Struct
 
@@ -44,7 +43,6 @@ class ScalarProducts(Struct, frozen=True):
         return words / sum(float(counts[row]) for row in self.rows)
 
 
-@lru_cache(maxsize=1)
 def find_scalar_products(model_input: ModelInput) -> ScalarProducts | None:
     """Return the multiply-adds of a product of matrices; None where these are few, or there are none."""
     kernel, counts = model_input.kernel, model_input.execution_counts

@@ -84,3 +84,49 @@ extern "C" __global__ void mended_rows(const float4* x, float* y, int n, int str
     }
     y[i] = s;
 }
+// No loop: the largest element of rows of 256, one row a CTA; then two rows, the loads of both first.
+__device__ __forceinline__ float find_max(float v) {
+#pragma unroll
+    for (int m = 16; m; m >>= 1) v = fmaxf(v, __shfl_xor_sync(~0u, v, m));
+    return v;
+}
+extern "C" __global__ void faulty_softmax(const float* x, float* y) {
+    __shared__ float largest[8], total[8];
+    int i = blockIdx.x * 256 + threadIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    float v = x[i], m = find_max(v);
+    if (lane == 0) largest[warp] = m;
+    __syncthreads();
+    m = find_max(largest[lane % 8]);
+    float e = __expf(v - m), s = e;
+#pragma unroll
+    for (int k = 16; k; k >>= 1) s += __shfl_xor_sync(~0u, s, k);
+    if (lane == 0) total[warp] = s;
+    __syncthreads();
+    s = 0;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) s += total[k];
+    y[i] = e / s;
+}
+extern "C" __global__ void mended_softmax(const float* x, float* y) {
+    __shared__ float largest[2][8], total[2][8];
+    int i = blockIdx.x * 512 + threadIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    float v[2], m[2], e[2], s[2];
+#define BOTH _Pragma("unroll") for (int j = 0; j < 2; ++j)
+    BOTH m[j] = v[j] = x[i + 256 * j];
+#pragma unroll
+    for (int k = 16; k; k >>= 1) BOTH m[j] = fmaxf(m[j], __shfl_xor_sync(~0u, m[j], k));
+    if (lane == 0) BOTH largest[j][warp] = m[j];
+    __syncthreads();
+    BOTH m[j] = largest[j][lane % 8];
+#pragma unroll
+    for (int k = 16; k; k >>= 1) BOTH m[j] = fmaxf(m[j], __shfl_xor_sync(~0u, m[j], k));
+    BOTH s[j] = e[j] = __expf(v[j] - m[j]);
+#pragma unroll
+    for (int k = 16; k; k >>= 1) BOTH s[j] += __shfl_xor_sync(~0u, s[j], k);
+    if (lane == 0) BOTH total[j][warp] = s[j];
+    __syncthreads();
+    BOTH s[j] = 0;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) BOTH s[j] += total[j][k];
+    BOTH y[i + 256 * j] = e[j] / s[j];
+}
