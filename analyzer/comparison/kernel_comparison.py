@@ -242,7 +242,7 @@ def _list_count_doubts(old: KernelReport, new: KernelReport) -> Iterator[str]:
 
 def _describe_times(predictions: Sequence[GpuChange], verdict: Verdict) -> Iterator[str]:
     same = (
-        "the same time, since other work hides"
+        "the same time, since other work hides the change"
         if verdict is Verdict.SIGNIFICANT
         else "the same time within noise"
     )
