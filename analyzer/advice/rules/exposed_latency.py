@@ -1,7 +1,7 @@
 """Waits for loads that too few warps hide.
 
-In a loop the loads of the next iterations can start before the work of this one. Elsewhere, and where an address
-is what the iteration before has loaded, a thread can do the work of two, with the loads of both first.
+In a loop the loads of the next iterations can start before the work of this one. Elsewhere, and where an
+address is what the iteration before has loaded, a thread can do the work of two, the loads of both first.
 """
 
 import numpy as np

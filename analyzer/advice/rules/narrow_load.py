@@ -13,6 +13,7 @@ from analyzer.advice.earlier_loads import find_loop, list_loop_rows
 from analyzer.advice.edited_rows import PURE_KINDS, without_rows
 from analyzer.advice.interface import Edit, Site
 from analyzer.advice.merged_threads import merge_threads, widen_accesses
+from analyzer.demand.access_bytes import WAVEFRONT_BYTES
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.profile.execution_profile import MemoryAccess
 from analyzer.flow.def_use import DefUseChains, find_def_use_chains
@@ -52,8 +53,10 @@ def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
     model_input = result.model_input
     runs, elements = _find_runs(model_input), _find_elements(model_input)
     edited = widen_accesses(model_input, {row: 1 + len(others) for row, others in runs.items()})
+    taken_along = frozenset[int]().union(*runs.values())
     if not elements:
-        return Edit(without_rows(edited, frozenset[int]().union(*runs.values())), note=_NOTE_OF_RUNS)
+        note = "one request for the adjacent words of a thread"
+        return Edit(without_rows(edited, taken_along), note=note)
     n_elements = _VECTOR_BYTES // max(_get_width(model_input, row) for row in elements)
     repeated = _find_repeated_rows(model_input, elements)
     edited = widen_accesses(edited, dict.fromkeys(elements, n_elements))
@@ -61,7 +64,7 @@ def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
     merged = merge_threads(
         edited,
         n_elements,
-        dict.fromkeys(repeated, n_elements),
+        dict.fromkeys(repeated, n_elements) | dict.fromkeys(taken_along, 0),
         registers=round((n_elements - 1) * n_words),
         loop=find_loop(model_input, min(elements)),
     )
@@ -74,17 +77,17 @@ def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
     )
 
 
-_NOTE_OF_RUNS = "one request for the adjacent words of a thread"
-
-
 def _find_runs(model_input: ModelInput) -> dict[int, tuple[int, ...]]:
     """Return accesses of a thread to adjacent words: by the first one the others that a vector takes along.
 
-    They stand in a block, with the same registers in their addresses and offsets one width apart.
+    They stand in a block, with the same registers in their addresses and offsets one width apart. Lanes must
+    be a vector apart, too: those of a stencil are a word apart, where no address but one in four is aligned.
     """
     kernel, counts, chains = model_input.kernel, model_input.execution_counts, None
     narrow = kernel.form_table.make_opcode_mask(_is_narrow_access)[kernel.opcode_ids] & (counts > 0)
     found: dict[tuple[object, ...], list[tuple[int, int]]] = {}
+    known = () if model_input.profile is None else model_input.profile.accesses
+    touched = {one.row: _measure_spread(one) for one in known}
     for row in np.flatnonzero(narrow).tolist():
         form = kernel.decode_form(row)
         address = _find_address(form)
@@ -102,8 +105,14 @@ def _find_runs(model_input: ModelInput) -> dict[int, tuple[int, ...]]:
         min(rows): tuple(sorted(set(rows) - {min(rows)}))
         for accesses in found.values()
         for rows in _split_into_vectors(sorted(accesses), _get_width(model_input, accesses[0][1]))
-        if len(rows) > 1
+        if len(rows) > 1 and touched.get(min(rows), 0.0) >= len(rows)
     }
+
+
+def _measure_spread(access: MemoryAccess) -> float:
+    """Measure the bytes of the sectors or banks that an access touches over those that it asks for."""
+    units = (access.sectors or 0) * SECTOR_BYTES or (access.wavefronts or 0) * WAVEFRONT_BYTES
+    return units / max(1, access.bytes)
 
 
 def _split_into_vectors(accesses: list[tuple[int, int]], width_bytes: int) -> list[list[int]]:
