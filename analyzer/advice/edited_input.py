@@ -47,3 +47,17 @@ def edit_occupancy(model_input: ModelInput, occupancy: Occupancy, note: str) -> 
     wave_ctas = model_input.gpu.sm_count * max(1, occupancy.ctas_per_sm)
     edited = edit_input(model_input, occupancy=occupancy, grid_ctas=wave_ctas)
     return Edit(edited, work_scale=model_input.grid_ctas / wave_ctas, note=note)
+
+
+def measure_divided_share(model_input: ModelInput, share: float) -> float:
+    """Measure the instructions of a warp that does such a share of the iterations of its loops, over all now.
+
+    Instructions outside of loops stay, and one iteration of each loop at least.
+    """
+    counts, loop_of = model_input.execution_counts, model_input.loop_forest.loop_of
+    before = after = 0.0
+    for block in model_input.cfg.blocks:
+        work, length = float(counts[block.start : block.stop].sum()), block.stop - block.start
+        before += work
+        after += work if loop_of[block.index] is None else max(min(work, length), work * share)
+    return after / before if before else 1.0

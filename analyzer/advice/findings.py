@@ -58,13 +58,13 @@ def _make_finding(rule: Rule, result: ModelResult, sites: tuple[Site, ...], edit
         _note_hit_rates(result, edit),
     ]
     basis = "; ".join(note for note in notes if note)
-    return _compose_finding(rule, result, sites, gain, basis, is_limit=False)
+    return _compose_finding(rule, result, sites, gain, basis, action=edit.action)
 
 
 def _make_limited_finding(rule: Rule, result: ModelResult, sites: tuple[Site, ...]) -> Finding:
     limit = sites[0].max_gain_share * result.prediction.cycles
     basis = f"an upper limit, so that {result.prediction.model} was not asked again"
-    return _compose_finding(rule, result, sites, limit, basis, is_limit=True)
+    return _compose_finding(rule, result, sites, limit, basis)
 
 
 def _compose_finding(
@@ -74,18 +74,19 @@ def _compose_finding(
     gain_cycles: float,
     basis: str,
     *,
-    is_limit: bool,
+    action: str | None = None,
 ) -> Finding:
+    """Compose a finding; action: of its edit, None without one."""
     before = result.prediction.cycles
     return Finding(
         rule=rule.name,
         message=sites[0].message,
-        action=rule.action,
+        action=action or rule.action,
         row=sites[0].row,
         other_rows=list_rows(sites[1:]),
         gain_cycles=gain_cycles,
         gain_share=gain_cycles / before if before else 0.0,
-        gain_is_limit=is_limit,
+        gain_is_limit=action is None,
         gain_basis=basis,
     )
 

@@ -44,6 +44,7 @@ class Edit(Struct, frozen=True, eq=False):
     # interval between launches is longer than the kernel.
     remaining_cycles: float = 0.0
     note: str = ""  # what else the edit takes for granted
+    action: str = ""  # what to do, where that depends on the launch; "": what the rule says
 
 
 class Rule(Struct, frozen=True, kw_only=True):

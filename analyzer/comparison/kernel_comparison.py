@@ -84,7 +84,7 @@ def compare_reports(
     code = compare_code(alignment)
     evidence = [
         *(judgement.reasons if judgement.verdict is Verdict.UNCLEAR else ()),
-        *_describe_times(predictions),
+        *_describe_times(predictions, judgement.verdict),
         *(() if predictions else _describe_own_times(old, new)),
         *(() if judgement.verdict is Verdict.UNCLEAR else judgement.reasons),
         *_describe_occupancy(predictions, changes),
@@ -240,11 +240,16 @@ def _list_count_doubts(old: KernelReport, new: KernelReport) -> Iterator[str]:
             return
 
 
-def _describe_times(predictions: Sequence[GpuChange]) -> Iterator[str]:
+def _describe_times(predictions: Sequence[GpuChange], verdict: Verdict) -> Iterator[str]:
+    same = (
+        "the same time, since other work hides the change"
+        if verdict is Verdict.SIGNIFICANT
+        else "the same time within noise"
+    )
     for each in sorted(predictions, key=lambda one: -abs(one.cycles_change)):
         word = "slower" if each.cycles_change > 0 else "faster"
         if abs(each.cycles_change) < CYCLES_NOISE:
-            word = "the same time within noise"
+            word = same
         bound = (
             each.new_bound if each.old_bound == each.new_bound else f"{each.old_bound} -> {each.new_bound}"
         )

@@ -75,6 +75,9 @@ class _SassParser:
         self.listed_resources = ListedResources()
         self.listed_images: set[str] = set()  # kinds of images that cuobjdump's headers name
         self.source_lines: dict[SourceLine, int] = {}
+        self.inlined_calls: list[
+            tuple[str, int]
+        ] = []  # file and line of the next instruction, and its callers
 
     def parse(self, chunks: Iterable[bytes]) -> Module:
         """Parse the whole dump; see `parse_sass`."""
@@ -251,14 +254,20 @@ class _SassParser:
     def _add_source_line(self, match: re.Match[bytes]) -> None:
         if self.current_kernel is None:
             return
-        inlined = None
-        if match[3]:
-            inlined = SourceLine(match[3].decode(), int(match[4]))
-        origin = SourceLine(match[1].decode(), int(match[2]), inlined)
-        number = self.source_lines.setdefault(origin, len(self.source_lines))
         marks, row = self.current_kernel.source_line_marks, len(self.current_kernel.addresses)
+        place = (match[1].decode(), int(match[2]))
         if not marks or marks[-1][0] != row:  # the innermost line of an inlined chain comes first
-            marks.append((row, number))
+            self.inlined_calls = [place]
+            marks.append((row, -1))
+        elif place != self.inlined_calls[-1]:
+            return
+        if match[3]:
+            self.inlined_calls.append((match[3].decode(), int(match[4])))
+        line = None
+        for file, number in reversed(self.inlined_calls):
+            line = SourceLine(file, number, line)
+        if line is not None:
+            marks[-1] = (row, self.source_lines.setdefault(line, len(self.source_lines)))
 
     def _skip_paired_instruction(self, chunk: SassChunk, index: int) -> bool:
         """Count a line of code before sm_70, where a pair in braces has one `;`; return whether it is one."""

@@ -135,6 +135,14 @@ class SourceLine(Struct, frozen=True):
         """File as the compiler wrote it, and line: `/home/me/kernel.cu:41`."""
         return f"{self.file}:{self.line}"
 
+    @property
+    def caller(self) -> "SourceLine":
+        """The line that the kernel's author wrote: of its calls, the innermost in the kernel's own file."""
+        calls = [self]
+        while calls[-1].inlined_at is not None:
+            calls.append(calls[-1].inlined_at)
+        return next(call for call in calls if call.file == calls[-1].file)
+
     def __str__(self) -> str:
         return shorten_source(self.place)
 

@@ -23,8 +23,11 @@ from analyzer.ir.arrays import FloatArray, order_by_first_place
 from analyzer.ir.launch import Dim3, Timing
 from analyzer.ir.module import Kernel
 from analyzer.ir.scheduling import Basis, TensorRate
-from analyzer.isa.control_encoding import ControlCodeColumns
+from analyzer.isa.control_encoding import N_SCOREBOARDS, ControlCodeColumns
 from analyzer.models.prediction_figures import PredictionFigures
+
+# Beside those of a warp: of loads in code as it would be if they started earlier.
+EARLY_SCOREBOARD = N_SCOREBOARDS
 
 _Key = TypeVar("_Key", bound=str)
 
@@ -88,6 +91,8 @@ class ModelInput(Struct, frozen=True, kw_only=True):
     settled_clock: HardwareParameter | None = None  # where another run of a model has found it
     l2_is_cold: bool = False  # see `Launch`
     timing: Timing = Timing.INTERVAL  # see `Launch`
+    # By instruction that waits for `EARLY_SCOREBOARD` too: results that may be pending when it goes on.
+    early_waits: Mapping[int, int] = {}
 
     @property
     def waves(self) -> float:

@@ -67,6 +67,7 @@ class TimelineOptions(Struct, frozen=True, kw_only=True):
     constant_passes: FloatArray | None = None  # [n], see `AccessBytes`; None: one each
     n_lockstep_warps: int = 1
     max_loop_iterations: int = 2  # simulated iterations of an innermost loop, at most
+    early_waits: Mapping[int, int] = field(default_factory=dict)  # see `ModelInput`
 
 
 def simulate_warp_issue(
@@ -89,6 +90,7 @@ def simulate_warp_issue(
         latencies,
         options.read_release_cycles,
         constant_passes=options.constant_passes,
+        early_waits=options.early_waits,
     )
     pipe_free = [0.0] * len(PIPE_INDEX)
     warps = [TimelineWarp(timing, pipe_free) for _ in range(options.n_lockstep_warps)]

@@ -57,4 +57,5 @@ def make_timeline_options(
         read_release_cycles=model_input.arch.memory.read_release_cycles.value,
         row_latencies=compute_load_latencies(model_input, cold_share),
         constant_passes=model_input.access_bytes.constant_passes,
+        early_waits=model_input.early_waits,
     )

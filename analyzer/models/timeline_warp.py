@@ -5,6 +5,8 @@ Stall counts and scoreboards decide when an instruction issues: the compiler's, 
 """
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 from msgspec import Struct, field
@@ -16,6 +18,7 @@ from analyzer.ir.opcode import GLOBAL_SPACES, Opcode, OpKind, Semantics, is_warp
 from analyzer.ir.operand import BarrierRegister, Immediate
 from analyzer.ir.scheduling import SchedClass
 from analyzer.isa.control_encoding import NO_BARRIER, ControlCodeColumns
+from analyzer.models.interface import EARLY_SCOREBOARD
 from analyzer.models.wait_causes import N_WAIT_CAUSES, WAIT_CAUSE_BY_PIPE, WaitCause
 
 
@@ -39,6 +42,7 @@ class InstructionTiming:
         latency_cycles: FloatArray,
         read_release_cycles: float,
         constant_passes: FloatArray | None = None,
+        early_waits: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         ids = kernel.opcode_ids
         self.kernel = kernel
@@ -53,7 +57,10 @@ class InstructionTiming:
         self.alternate_pipe: list[int] = costs.alternate_pipe[ids].tolist()
         self.is_long: list[bool] = costs.is_long_scoreboard[ids].tolist()
         self.is_store: list[bool] = kernel.form_table.make_opcode_mask(_is_global_store)[ids].tolist()
-        self.special_waits = _find_special_waits(kernel, self.latency_cycles, costs)
+        self.special_waits = {
+            row: _SpecialWait(scoreboard=EARLY_SCOREBOARD, max_outstanding=max_pending)
+            for row, max_pending in early_waits.items()
+        } | _find_special_waits(kernel, self.latency_cycles, costs)
         self.group_end_rows = _find_group_end_rows(kernel)
         self.barrier_rows = frozenset(
             row for row, special in self.special_waits.items() if special.barrier_cycles

@@ -47,7 +47,8 @@ def _format_place(entry: AdviceEntry) -> str:
     """Return opcode, address and source line of a finding; nothing for the kernel as a whole."""
     if entry.address is None:
         return ""
-    source = f" ({shorten_source(entry.source)})" if entry.source else ""
+    inlined = f", from {shorten_source(entry.inlined_source)}" if entry.inlined_source else ""
+    source = f" ({shorten_source(entry.source)}{inlined})" if entry.source else ""
     return f"  at {entry.address:#06x} {entry.opcode}{source}"
 
 

@@ -356,10 +356,13 @@ class AdviceEntry(Struct, frozen=True, kw_only=True):
     gain_basis: Annotated[str, Meta(description="How the gain was found, and what it takes for granted.")]
     address: Annotated[int | None, Meta(description="Worst instruction; null for the kernel as a whole.")]
     opcode: str
-    source: str
+    source: Annotated[str, Meta(description="Line in the kernel's own file; of inlined code, its call.")]
     other_addresses: Annotated[
         tuple[int, ...], Meta(description="Other instructions with the same cause, worst first.")
     ]
+    inlined_source: Annotated[
+        str, Meta(description="Line of the code that was inlined at `source`; empty where none was.")
+    ] = ""
 
 
 class ListingEntry(Struct, frozen=True, kw_only=True):

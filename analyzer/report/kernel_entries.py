@@ -1,8 +1,10 @@
 """The analysis of a kernel as an entry of the report."""
 
+from analyzer.advice.interface import Finding
 from analyzer.demand.stack_use import measure_stack_use
 from analyzer.demand.warp_demand import WarpDemand
 from analyzer.ir.launch import Dim3
+from analyzer.ir.module import Kernel
 from analyzer.models.arithmetic import measure_arithmetic
 from analyzer.models.interface import ModelInput
 from analyzer.models.model_result import ModelResult
@@ -93,7 +95,7 @@ def make_kernel_report(
             for on_gpu in analysis.results
             if on_gpu.result is None
         ),
-        advice=_make_advice_entries(analysis),
+        advice=tuple(_make_advice_entry(analysis.kernel, finding) for finding in analysis.findings),
         hardware_curves=analysis.hardware_curves,
         listing=make_listing_entries(analysis, source_files) if listing else (),
         differences=make_difference_entries(analysis),
@@ -171,21 +173,19 @@ def _make_verification_notes(model_input: ModelInput) -> tuple[str, ...]:
     return (f"unverified GPU: figures of {gpu.name} that decide times are assumed: {', '.join(keys)}",)
 
 
-def _make_advice_entries(analysis: KernelAnalysis) -> tuple[AdviceEntry, ...]:
-    kernel = analysis.kernel
-    return tuple(
-        AdviceEntry(
-            rule=finding.rule,
-            finding=finding.message,
-            action=finding.action,
-            gain_cycles=finding.gain_cycles,
-            gain_share=finding.gain_share,
-            gain_is_limit=finding.gain_is_limit,
-            gain_basis=finding.gain_basis,
-            address=None if finding.row is None else int(kernel.addresses[finding.row]),
-            opcode="" if finding.row is None else kernel.find_opcode(finding.row).mnemonic,
-            source="" if finding.row is None else kernel.find_source_place(finding.row),
-            other_addresses=tuple(int(kernel.addresses[row]) for row in finding.other_rows),
-        )
-        for finding in analysis.findings
+def _make_advice_entry(kernel: Kernel, finding: Finding) -> AdviceEntry:
+    line = None if finding.row is None else kernel.find_source_line(finding.row)
+    return AdviceEntry(
+        rule=finding.rule,
+        finding=finding.message,
+        action=finding.action,
+        gain_cycles=finding.gain_cycles,
+        gain_share=finding.gain_share,
+        gain_is_limit=finding.gain_is_limit,
+        gain_basis=finding.gain_basis,
+        address=None if finding.row is None else int(kernel.addresses[finding.row]),
+        opcode="" if finding.row is None else kernel.find_opcode(finding.row).mnemonic,
+        source="" if line is None else line.caller.place,
+        other_addresses=tuple(int(kernel.addresses[row]) for row in finding.other_rows),
+        inlined_source="" if line is None or line is line.caller else line.place,
     )

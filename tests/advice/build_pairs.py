@@ -1,4 +1,4 @@
-"""Compile the pairs of kernels: `python tests/advice/build_pairs.py [RULE ...]`. Needs nvcc 13 and cuobjdump."""
+"""Compile the pairs of kernels: `python tests/advice/build_pairs.py [FILE ...]`. Needs nvcc 13 and cuobjdump."""
 
 import gzip
 import re
@@ -11,21 +11,22 @@ PAIRS = Path(__file__).resolve().parent / "pairs"
 MAX_PLAIN_CHARACTERS = 100_000
 ARCHS_BY_RULE = {"serialized-wgmma": ("90a",), "instruction-cache": ("75", "120")}
 ARCHS = ("80", "90")
+PROMISED_ARCHS = ("80", "86", "90")
 
 
-def build(folder: Path) -> None:
-    """Write the dump and the resources of a pair for each architecture."""
-    for arch in ARCHS_BY_RULE.get(folder.name, ARCHS):
+def build(source: Path) -> None:
+    """Write the dump and the resources of the pairs in one file for each architecture."""
+    archs = PROMISED_ARCHS if source.stem == "promises" else ARCHS_BY_RULE.get(source.parent.name, ARCHS)
+    for arch in archs:
         with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
-            source = str(folder / "pair.cu")
             subprocess.run(
-                ["nvcc", "-O3", f"-arch=sm_{arch}", "-cubin", "-o", cubin.name, source], check=True
+                ["nvcc", "-O3", f"-arch=sm_{arch}", "-cubin", "-o", cubin.name, str(source)], check=True
             )
             for option, ending in (("-sass", "sass"), ("-res-usage", "res")):
                 text = subprocess.run(
                     ["cuobjdump", option, cubin.name], check=True, capture_output=True, text=True
                 ).stdout
-                _write(folder / f"pair_{arch.rstrip('a')}.{ending}", _shorten(text))
+                _write(source.with_name(f"{source.stem}_{arch.rstrip('a')}.{ending}"), _shorten(text))
 
 
 def _write(path: Path, text: str) -> None:
@@ -47,5 +48,5 @@ def _shorten(text: str) -> str:
     return "\n".join([*kept, ""])
 
 
-for name in sys.argv[1:] or sorted(path.name for path in PAIRS.iterdir()):
-    build(PAIRS / name)
+for file in [Path(name) for name in sys.argv[1:]] or sorted(PAIRS.glob("*/*.cu")):
+    build(file)

@@ -1,83 +1,46 @@
-"""Each rule of advice on pairs of kernels with one fault and without it.
+"""Each rule of advice on pairs of kernels with one fault and without it: what it promises must come true.
 
-`pairs/RULE/pair.cu` has kernels `faulty…` and `mended…`; `build_pairs.py` compiles them. `launch.json` (or one
-for each architecture) launches them.
+`pairs/RULE/*.cu` have kernels `faulty…` and `mended…`; `build_pairs.py` compiles them, and
+bench/advice_pairs.py analyzes them.
 """
 
-import gzip
-import shutil
-import tempfile
-from functools import cache
-from pathlib import Path
-
 import pytest
+from advice_pairs import PAIRS, Pair, list_pairs
 
 from analyzer.advice.registry import list_rule_names
-from analyzer.execution.binding.launch_file import load_launch_file
 from analyzer.models.interface import Stall
-from analyzer.pipeline import Options, analyze
-from analyzer.report.analyze_schema import KernelReport
 
-PAIRS = Path(__file__).parent / "pairs"
-GPU_BY_ARCH = {75: "t4", 80: "a100", 90: "h100", 120: "rtx 5090"}
 MIN_GAIN_SHARE = 0.03  # below, a finding is only named
 MAX_ERROR_SHARE = 0.25  # of the gain, against the difference that the model itself sees
 MAX_LEFT_SHARE = 0.05  # of the gain, that a mended kernel may still be told of
-# On the H100, what copies ahead also adds instructions (1.30), mended FP64 code meets less often behind
-# branches (0.66), and the polynomials in place of special functions wait for each other's turns (1.82).
+# On the H100, mended FP64 code meets less often behind branches (0.66), and the polynomials in place of special
+# functions wait for each other's turns (1.82).
 WIDER_ERROR_SHARES = {
-    ("missing-async-copy", 90): 0.3,
     ("fp64-arithmetic", 90): 0.4,
     ("special-function-bound", 90): 0.9,
+}
+# ptxas starts the next loads 150 cycles after the work begins (1.33); vectors also leave the path to loads of
+# other warps (0.42); two rows a thread cost fewer instructions than twice those of one (0.72).
+WIDER_PROMISES = {
+    "exposed-latency/promises_streams_86": 0.35,
+    "narrow-load/promises_row_86": 0.6,
+    "exposed-latency/promises_softmax_90": 0.3,
 }
 # With fewer registers, ptxas has the mended kernel execute 3 % more instructions, and those that lie in one bank
 # hold each other up more often (`dispatch_stall`): these are no part of what more CTAs gain.
 MENDED_BY_MORE_INSTRUCTIONS = {("occupancy-cliff", 90)}
 
 
-def unpack(dump: Path, into: Path) -> Path:
-    """Return a dump, unpacked with its resources where it is compressed."""
-    packed = dump.with_name(dump.name + ".gz")
-    if not packed.is_file():
-        return dump
-    shutil.copy(dump.with_suffix(".res"), into)
-    (into / dump.name).write_bytes(gzip.decompress(packed.read_bytes()))
-    return into / dump.name
-
-
-@cache
-def analyze_pair(rule: str, arch: int) -> dict[str, KernelReport]:
-    folder = PAIRS / rule
-    launches = next(
-        path for name in (f"launch_{arch}.json", "launch.json") if (path := folder / name).is_file()
-    )
-    options = Options(launch_table=load_launch_file(launches), advice=True, advice_rules=(rule,))
-    with tempfile.TemporaryDirectory() as unpacked:
-        dump = unpack(folder / f"pair_{arch}.sass", Path(unpacked))
-        report = analyze(str(dump), GPU_BY_ARCH[arch], options=options)
-    return {kernel.name: kernel for kernel in report.kernels}
-
-
-def list_faulty_kernels() -> list[tuple[str, int, str]]:
-    return [
-        (folder.name, arch, line.split("faulty")[1].split("(")[0])
-        for folder in sorted(PAIRS.iterdir())
-        for arch in GPU_BY_ARCH
-        if (folder / f"pair_{arch}.res").is_file()
-        for line in (folder / "pair.cu").read_text().splitlines()
-        if "__global__" in line and "faulty" in line
-    ]
-
-
-@pytest.mark.parametrize(("rule", "arch", "suffix"), list_faulty_kernels())
-def test_a_rule_finds_its_fault_and_what_it_costs(rule: str, arch: int, suffix: str) -> None:
-    kernels = analyze_pair(rule, arch)
-    faulty, mended = kernels[f"faulty{suffix}"], kernels[f"mended{suffix}"]
-    (found,) = (entry for entry in faulty.advice if entry.rule == rule)
-    assert all(
-        entry.gain_share < MIN_GAIN_SHARE or entry.gain_cycles < MAX_LEFT_SHARE * found.gain_cycles
-        for entry in mended.advice
-        if entry.rule == rule
+@pytest.mark.parametrize("pair", [pair for pair in list_pairs() if pair.file == "pair"], ids=str)
+def test_a_rule_finds_its_fault_and_what_it_costs(pair: Pair) -> None:
+    rule, arch = pair.rule, pair.arch
+    faulty, mended = pair.reports
+    found, left = pair.find_advice(faulty), pair.find_advice(mended)
+    assert found is not None
+    assert (
+        left is None
+        or left.gain_share < MIN_GAIN_SHARE
+        or left.gain_cycles < MAX_LEFT_SHARE * found.gain_cycles
     )
     added_share = added_cycles = 0.0
     if (rule, arch) in MENDED_BY_MORE_INSTRUCTIONS:
@@ -96,8 +59,19 @@ def test_a_rule_finds_its_fault_and_what_it_costs(rule: str, arch: int, suffix: 
     assert found.gain_cycles == pytest.approx(difference, rel=error_share)
 
 
+@pytest.mark.parametrize("pair", [pair for pair in list_pairs() if pair.file == "promises"], ids=str)
+def test_a_promise_comes_true(pair: Pair) -> None:
+    """What doing as the rule says gains, by the model: a quarter off at most, or less than a rule would name."""
+    faulty, mended = pair.reports
+    found, before = pair.find_advice(faulty), faulty.predictions[0].cycles
+    gain = before - mended.predictions[0].cycles
+    assert found is not None
+    tolerance = max(WIDER_PROMISES.get(str(pair), MAX_ERROR_SHARE) * abs(gain), MIN_GAIN_SHARE * before)
+    assert found.gain_cycles == pytest.approx(max(0.0, gain), abs=tolerance)
+
+
 def test_every_rule_has_a_pair_and_a_page() -> None:
-    pages = Path(__file__).resolve().parents[2] / "docs" / "rules"
+    pages = PAIRS.parents[2] / "docs" / "rules"
     for rule in list_rule_names():
-        assert (PAIRS / rule / "pair.cu").is_file(), f"no pair of kernels for {rule}"
+        assert any((PAIRS / rule).glob("*.cu")), f"no pair of kernels for {rule}"
         assert (pages / f"{rule}.md").is_file(), f"no page for {rule}"

@@ -1,28 +1,38 @@
-"""Waits for results that too few warps hide: loads and conversions whose consumers come too soon."""
+"""Waits for loads that too few warps hide.
+
+In a loop the loads of the next iterations can start before the work of this one. Elsewhere, and where an
+address is what the iteration before has loaded, a thread can do the work of two, the loads of both first.
+"""
 
 import numpy as np
 
+from analyzer.advice.earlier_loads import (
+    count_iterations_ahead,
+    estimate_first_waits,
+    find_startable_loads,
+    start_loads_earlier,
+)
+from analyzer.advice.edited_rows import PURE_KINDS, find_waiting_row
 from analyzer.advice.interface import Edit, Site, list_rows
-from analyzer.advice.removed_rows import find_waiting_row, without_result_scoreboards, without_waits
+from analyzer.advice.merged_threads import merge_threads
 from analyzer.flow.def_use import find_def_use_chains
+from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, SHARED_SPACES, Opcode, OpKind
 from analyzer.isa.register_operands import format_register_unit
 from analyzer.models.bounds import LATENCY_BOUND
-from analyzer.models.interface import Stall
+from analyzer.models.interface import ModelInput, Stall
 from analyzer.models.model_result import ModelResult
 from analyzer.models.stalls import STALL_INDEX
 
 NAME = "exposed-latency"
-ACTION = (
-    "start the load earlier (software pipelining, prefetch, more independent work in a warp), or give the SM "
-    "more warps"
-)
+ACTION = "start the loads of the next iterations before the work of this one (software pipelining, prefetch)"
 _STALLS = (Stall.LONG_SCOREBOARD, Stall.SHORT_SCOREBOARD)
 _MIN_STALL_SHARE = 0.03
 _MAX_SITES = 3
+_SPACES = GLOBAL_SPACES | SHARED_SPACES
 
 
 def find_sites(result: ModelResult) -> tuple[Site, ...]:
-    """Return the instructions that wait longest; none unless latency bounds the kernel."""
+    """Return what waits longest for loads of its loop; nothing unless latency bounds the kernel."""
     stalls, total = result.stalls, result.prediction.cycles
     if result.prediction.bound != LATENCY_BOUND or stalls is None or not total:
         return ()
@@ -31,9 +41,10 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
     for row in np.argsort(-waits.sum(axis=1).round(3), kind="stable")[:_MAX_SITES].tolist():
         share = float(waits[row].sum()) / total
         waiting = find_waiting_row(result.model_input, row) if share >= _MIN_STALL_SHARE else None
-        if waiting is not None and waiting not in found:
-            stall = _STALLS[int(waits[row].argmax())]
-            found[waiting] = Site(waiting, _describe_wait(result, waiting, stall, share))
+        if waiting is None or waiting in found or not _find_awaited_loads(result.model_input, waiting):
+            continue
+        stall = _STALLS[int(waits[row].argmax())]
+        found[waiting] = Site(waiting, _describe_wait(result, waiting, stall, share))
     return tuple(found.values())
 
 
@@ -48,13 +59,55 @@ def _describe_wait(result: ModelResult, row: int, stall: Stall, share: float) ->
     return f"{waiting} for {form.opcode.mnemonic} at {int(kernel.addresses[producer]):#06x} ({register})"
 
 
-def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
-    """Return the launch in which these instructions find their operands ready."""
-    rows = list_rows(sites)
-    chains = find_def_use_chains(result.model_input.cfg)
-    # Otherwise a later wait for the same scoreboard, meant for another load, would wait in their place.
-    awaited = frozenset[int]().union(
-        *(raising for row in rows for raising in chains.sources(row).scoreboards.values())
+def _find_awaited_loads(model_input: ModelInput, row: int) -> frozenset[int]:
+    """Return the loads from global and shared memory that an instruction waits for."""
+    awaited = find_def_use_chains(model_input.cfg).sources(row).scoreboards.values()
+    kernel = model_input.kernel
+    return frozenset(
+        one
+        for one in frozenset[int]().union(*awaited)
+        if kernel.find_opcode(one).kind is OpKind.LOAD and kernel.find_opcode(one).space in _SPACES
     )
-    edited = without_waits(without_result_scoreboards(result.model_input, awaited), rows)
-    return Edit(edited, note="these instructions wait for nothing")
+
+
+def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
+    """Return the launch in which what waits longest finds its loads started earlier."""
+    rows = list_rows(sites)
+    loads = frozenset[int]().union(*(find_startable_loads(result.model_input, row) for row in rows))
+    if find_startable_loads(result.model_input, rows[0]):
+        return _start_earlier(result, loads)
+    return _take_two(result.model_input, rows)
+
+
+def _take_two(model_input: ModelInput, rows: tuple[int, ...]) -> Edit | None:
+    """Return the launch with half of the threads, each of which does the work of two side by side."""
+    kernel = model_input.kernel
+    repeated = kernel.form_table.make_opcode_mask(_is_own_work)[kernel.opcode_ids]
+    times = dict.fromkeys(np.flatnonzero(repeated & (model_input.execution_counts > 0)).tolist(), 2)
+    loads = frozenset[int]().union(*(_find_awaited_loads(model_input, row) for row in rows))
+    registers = sum(len(kernel.decode_form(load).defs) for load in loads)
+    merged = merge_threads(model_input, 2, times, registers=registers)
+    if merged is None:
+        return None
+    return Edit(
+        merged,
+        note=f"two elements a thread, with {registers} registers more",
+        action="let each thread do the work of two, with the loads of both before the work on either",
+    )
+
+
+def _is_own_work(opcode: Opcode) -> bool:
+    return opcode.kind in PURE_KINDS | MEMORY_KINDS | {OpKind.SHUFFLE}
+
+
+def _start_earlier(result: ModelResult, loads: frozenset[int]) -> Edit:
+    model_input = result.model_input
+    ahead = count_iterations_ahead(result, loads, _STALLS)
+    sets = "a second set" if ahead == 1 else f"{ahead + 1} sets"
+    when = "one iteration" if ahead == 1 else f"{ahead} iterations"
+    return Edit(
+        start_loads_earlier(model_input, loads, ahead),
+        remaining_cycles=estimate_first_waits(model_input, loads),
+        note=f"loads start {when} earlier, into {sets} of registers",
+        action=f"start these loads {when} earlier (software pipelining with {sets} of registers)",
+    )

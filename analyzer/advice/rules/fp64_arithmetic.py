@@ -6,8 +6,8 @@ import numpy as np
 from msgspec.structs import astuple, replace
 
 from analyzer.advice.edited_input import edit_input
+from analyzer.advice.edited_rows import PURE_KINDS, find_dead_rows, without_rows
 from analyzer.advice.interface import Edit, Site, list_rows
-from analyzer.advice.removed_rows import PURE_KINDS, find_dead_rows, without_rows
 from analyzer.demand.opcode_costs import OpcodeCosts
 from analyzer.flow.def_use import DefUseChains, find_def_use_chains
 from analyzer.hardware.gpu import find_sched_timing

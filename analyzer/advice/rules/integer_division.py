@@ -1,4 +1,4 @@
-"""Integer divisions and remainders by values that the compiler does not know, in loops.
+"""Integer divisions and remainders by values that the compiler does not know.
 
 There is no instruction for them. For a / b the compiler computes 1 / b in floating point and corrects:
 
@@ -16,8 +16,8 @@ Divisions of 64 and of 16 bits are calls of a subroutine, a single block from I2
 
 import numpy as np
 
+from analyzer.advice.edited_rows import find_dead_rows, without_rows
 from analyzer.advice.interface import Edit, Site, list_rows
-from analyzer.advice.removed_rows import find_dead_rows, without_rows
 from analyzer.flow.def_use import DefUseChains, find_def_use_chains
 from analyzer.ir.opcode import Opcode, OpKind, Semantics
 from analyzer.models.arithmetic import is_int_to_float, is_reciprocal
@@ -49,19 +49,19 @@ _LOGIC = frozenset({Semantics.LOGIC, Semantics.LOGIC_OF_TWO})
 
 
 def find_sites(result: ModelResult) -> tuple[Site, ...]:
-    """Return the instructions of divisions that run more than once in a warp, most executed first."""
+    """Return the instructions of divisions, most executed first."""
     model_input = result.model_input
     kernel, counts = model_input.kernel, model_input.execution_counts
     candidates = kernel.form_table.make_opcode_mask(_is_float_to_int)[kernel.opcode_ids]
     if not (candidates & (counts > 0)).any():
         return ()
     divisions = _find_divisions(model_input)
-    rows = [row for division in divisions for row in division if counts[row] > 1]
+    rows = [row for division in divisions for row in division if counts[row] > 0]
     if not rows:
         return ()
     spent = sum(float(counts[row]) for row in rows) / max(1.0, float(counts.sum()))
     message = (
-        f"integer division or remainder by a variable: {len(divisions)} in loops, {spent:.0%} of the "
+        f"integer division or remainder by a variable: {len(divisions)} in the code, {spent:.0%} of the "
         "executed instructions"
     )
     return tuple(Site(row, message) for row in sorted(set(rows), key=lambda row: (-float(counts[row]), row)))
@@ -91,7 +91,7 @@ def _choose_multiplication(model_input: ModelInput, division: frozenset[int]) ->
 
 
 def _find_divisions(model_input: ModelInput) -> list[frozenset[int]]:
-    """Return the rows of each division some of whose instructions run more than once in a warp.
+    """Return the rows of each division.
 
     Divisions by the same value share its reciprocal, which belongs to the first of them.
     """
@@ -111,7 +111,7 @@ def _find_divisions(model_input: ModelInput) -> list[frozenset[int]]:
                 found.append(frozenset(quotient | reciprocal | steps))
                 known.add(start)
                 reciprocal, steps = set(), set()
-    return [division for division in found if max(counts[row] for row in division) > 1]
+    return found
 
 
 def _find_subroutines(model_input: ModelInput) -> list[frozenset[int]]:

@@ -1,8 +1,8 @@
 """Arrays of a thread that lie in local memory, since registers cannot be indexed."""
 
+from analyzer.advice.edited_rows import find_dead_rows, without_rows
 from analyzer.advice.frame_accesses import find_frame_accesses
 from analyzer.advice.interface import Edit, Site, list_rows
-from analyzer.advice.removed_rows import find_dead_rows, without_rows
 from analyzer.models.model_result import ModelResult
 
 NAME = "local-array"

@@ -1,20 +1,29 @@
 """Tiles that go from global to shared memory through registers, where cp.async would go past these."""
 
+from msgspec.structs import replace
+
+from analyzer.advice.earlier_loads import (
+    count_iterations_ahead,
+    estimate_first_waits,
+    start_loads_earlier,
+)
+from analyzer.advice.edited_input import compute_edited_occupancy, edit_occupancy
 from analyzer.advice.interface import Edit, Site, list_rows
-from analyzer.advice.removed_rows import without_result_scoreboards, without_rows
 from analyzer.flow.def_use import DefUseChains, find_def_use_chains
 from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, Opcode, OpKind
 from analyzer.ir.operand import Register
 from analyzer.ir.scheduling import SchedClass
 from analyzer.isa.register_operands import find_register_unit
-from analyzer.models.interface import ModelInput
+from analyzer.models.interface import ModelInput, Stall
 from analyzer.models.model_result import ModelResult
 
 NAME = "missing-async-copy"
 ACTION = (
-    "copy with cp.async (__pipeline_memcpy_async, cuda::memcpy_async; TMA from sm_90 on) and start the "
-    "copies some tiles ahead"
+    "copy with cp.async (__pipeline_memcpy_async, cuda::memcpy_async; TMA from sm_90 on), tiles ahead into "
+    "further buffers"
 )
+# What a loop waits for its tiles: the store for its load, other warps at the barrier for the store.
+_STALLS = (Stall.LONG_SCOREBOARD, Stall.BARRIER)
 _COPY_BYTES = frozenset({4, 8, 16})  # sizes of cp.async
 
 
@@ -37,10 +46,26 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
 
 
 def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
-    """Return the launch without these stores, and without waits for what they stored."""
-    loads = frozenset(_find_copies(result.model_input).values())
-    edited = without_rows(without_result_scoreboards(result.model_input, loads), list_rows(sites))
-    return Edit(edited, note="copies so far ahead that nothing waits for them, and shared memory as now")
+    """Return the launch whose loads for these stores start tiles earlier, with a buffer for each tile."""
+    model_input, stores = result.model_input, list_rows(sites)
+    loads = frozenset(_find_copies(model_input).values())
+    ahead = count_iterations_ahead(result, loads, _STALLS)
+    started = start_loads_earlier(model_input, loads, ahead, stores)
+    opcodes = [model_input.kernel.find_opcode(row) for row in stores]
+    tile_bytes = model_input.block_threads * sum(opcode.width_bytes or 0 for opcode in opcodes)
+    shared_bytes = model_input.shared_bytes_per_cta + ahead * tile_bytes
+    occupancy = compute_edited_occupancy(model_input, shared_bytes=shared_bytes)
+    if not occupancy.ctas_per_sm:
+        return None
+    tiles = "one tile" if ahead == 1 else f"{ahead} tiles"
+    edit = edit_occupancy(replace(started, shared_bytes_per_cta=shared_bytes), occupancy, "")
+    return replace(
+        edit,
+        remaining_cycles=estimate_first_waits(model_input, loads),
+        note=f"copies {tiles} ahead, {shared_bytes:,} bytes of shared memory per CTA",
+        action=f"copy with cp.async (__pipeline_memcpy_async, cuda::memcpy_async; TMA from sm_90 on) {tiles} "
+        f"ahead, into {'a second buffer' if ahead == 1 else f'{ahead + 1} buffers'}",
+    )
 
 
 def _find_copies(model_input: ModelInput) -> dict[int, int]:

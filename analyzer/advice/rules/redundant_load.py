@@ -1,7 +1,7 @@
 """Loads that a loop repeats from the same address, since the compiler must take stores to change the word."""
 
+from analyzer.advice.edited_rows import without_rows
 from analyzer.advice.interface import Edit, Site, list_rows
-from analyzer.advice.removed_rows import without_rows
 from analyzer.flow.def_use import find_def_use_chains
 from analyzer.flow.loops import Loop
 from analyzer.ir.opcode import GLOBAL_SPACES, Opcode, OpKind

@@ -1,9 +1,9 @@
 """Registers that the compiler keeps in local memory, since it may use too few of them."""
 
 from analyzer.advice.edited_input import compute_edited_occupancy, edit_occupancy
+from analyzer.advice.edited_rows import without_rows
 from analyzer.advice.frame_accesses import FrameAccesses, count_live_words, find_frame_accesses
 from analyzer.advice.interface import Edit, Site
-from analyzer.advice.removed_rows import without_rows
 from analyzer.models.interface import ModelInput
 from analyzer.models.model_result import ModelResult
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from analyzer.advice.edited_rows import without_rows
 from analyzer.advice.interface import Edit, Site, list_rows
-from analyzer.advice.removed_rows import without_rows
 from analyzer.flow.loops import Loop
 from analyzer.ir.opcode import Opcode, Semantics, is_warpgroup_mma
 from analyzer.ir.operand import Immediate

@@ -272,6 +272,7 @@ def _time_instructions(
         latency,
         options.read_release_cycles,
         constant_passes=options.constant_passes,
+        early_waits=options.early_waits,
     )
 
 

@@ -13,6 +13,7 @@ from operator import or_
 from msgspec import Struct
 
 from analyzer.execution.profile.mbarrier_pipelines import PipelineRamp
+from analyzer.models.interface import EARLY_SCOREBOARD
 from analyzer.models.sm.resource_demand import OUTGOING_KINDS
 from analyzer.models.sm.simulation_state import ROUNDING_TOLERANCE, PipelineParameters
 from analyzer.models.sm.warp_program import CtaBarrier, StepSequence, WarpProgram
@@ -20,6 +21,7 @@ from analyzer.models.wait_causes import REGISTER_PORTS_INDEX, WaitCause
 
 _SHORT_SCOREBOARD, _LONG_SCOREBOARD = int(WaitCause.SHORT_SCOREBOARD), int(WaitCause.LONG_SCOREBOARD)
 _BARRIER = int(WaitCause.BARRIER)
+_N_SCOREBOARDS = EARLY_SCOREBOARD + 1
 _MAX_PENDING_RESULTS = 64  # of one scoreboard: more than a DEPBAR can name
 
 # (time, number, warp): the lowest first, so of warps at the same time the youngest. No warp: the load/store
@@ -330,9 +332,9 @@ class SimulatedWarp:
         self.is_waiting_for_phase = False
         self.blocked_since = 0.0
         # By scoreboard: when it clears, what a warp that waits for it waits for, ends of results in order.
-        self.scoreboards = [0.0] * 6
-        self.wait_causes = [_SHORT_SCOREBOARD] * 6
-        self.pending_results: list[list[float] | None] = [None] * 6
+        self.scoreboards = [0.0] * _N_SCOREBOARDS
+        self.wait_causes = [_SHORT_SCOREBOARD] * _N_SCOREBOARDS
+        self.pending_results: list[list[float] | None] = [None] * _N_SCOREBOARDS
         self.deferred_waits: list[DeferredWait] = []
         # Asynchronous work: products, and ends of LDGSTS.
         self.products = products

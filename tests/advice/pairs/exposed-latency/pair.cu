@@ -1,4 +1,4 @@
-// A sum in which each addition waits for its load; then loads run 64 iterations ahead.
+// A sum in which each addition waits for its load; then loads run eight iterations ahead.
 extern "C" __global__ void faulty(const float* a, float* b, int n) {
     float s = 0;
     const float* p = a + threadIdx.x;
@@ -7,14 +7,14 @@ extern "C" __global__ void faulty(const float* a, float* b, int n) {
     b[blockIdx.x * 256 + threadIdx.x] = s;
 }
 extern "C" __global__ void mended(const float* a, float* b, int n) {
-    float s = 0, r[64];
+    float s = 0, r[8];
     const float* p = a + threadIdx.x;
 #pragma unroll
-    for (int j = 0; j < 64; ++j) r[j] = p[j * 256];
+    for (int j = 0; j < 8; ++j) r[j] = p[j * 256];
 #pragma unroll 1
-    for (int k = 0; k < n; k += 64) {
+    for (int k = 0; k < n; k += 8) {
 #pragma unroll
-        for (int j = 0; j < 64; ++j) { s = s * r[j] + 1.f; r[j] = p[(k + j + 64) * 256]; }
+        for (int j = 0; j < 8; ++j) { s = s * r[j] + 1.f; r[j] = p[(k + j + 8) * 256]; }
     }
     b[blockIdx.x * 256 + threadIdx.x] = s;
 }

@@ -1,13 +1,13 @@
-"""A launch without some of its instructions, or without some of their waits.
+"""A launch without some of its instructions, with some of them repeated, or without some of their waits.
 
-Rows move up, so all that names rows is renamed: arrays lose entries, blocks shrink, accesses and hit rates
-get new rows. A block may be left empty: models pass over it. What waited for a removed instruction goes on at
-once, since nothing raises its scoreboard.
+Rows move, so all that names rows is renamed: arrays lose or repeat entries, blocks shrink or grow, accesses
+and hit rates get new rows. A block may be left empty: models pass over it. What waited for a removed
+instruction goes on at once, since nothing raises its scoreboard.
 
 Example: rows 1 and 2 of four are removed. Row 3 becomes row 1, and its block [0, 4) becomes [0, 2).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -68,18 +68,27 @@ def find_waiting_row(model_input: ModelInput, row: int) -> int | None:
 
 def without_rows(model_input: ModelInput, rows: Collection[int]) -> ModelInput:
     """Return an input without some instructions."""
-    renaming = _Renaming.make(model_input.cfg, rows)
-    kernel = _remove_from_kernel(model_input.kernel, renaming.kept)
+    return with_rows(model_input, dict.fromkeys(rows, ()))
+
+
+def with_rows(model_input: ModelInput, in_place_of: Mapping[int, Sequence[int]]) -> ModelInput:
+    """Return an input in which other instructions stand in the place of some, and run as often as these did.
+
+    in_place_of: by row those that stand there then, in order: itself twice, another one and itself, or none.
+    """
+    renaming = _Renaming.make(model_input.cfg, in_place_of)
+    kernel = _take_from_kernel(model_input.kernel, renaming.taken)
     return edit_input(
         model_input,
         kernel=kernel,
         cfg=replace(model_input.cfg, kernel=kernel, blocks=renaming.blocks),
         profile=None if model_input.profile is None else _rename_profile(model_input.profile, renaming),
-        execution_counts=model_input.execution_counts[renaming.kept],
-        control_codes=_remove_from_columns(model_input.control_codes, renaming.kept),
-        access_bytes=_remove_from_columns(model_input.access_bytes, renaming.kept),
+        execution_counts=model_input.execution_counts[renaming.places],
+        control_codes=_take_from_columns(model_input.control_codes, renaming.taken),
+        access_bytes=_take_from_columns(model_input.access_bytes, renaming.taken),
         cache_rates=_rename_rates(model_input.cache_rates, renaming),
         mbarrier_pipelines=_rename_pipelines(model_input.mbarrier_pipelines, renaming),
+        early_waits={int(renaming.new_rows[row]): wait for row, wait in model_input.early_waits.items()},
     )
 
 
@@ -123,52 +132,62 @@ PURE_KINDS = ARITHMETIC_KINDS | {OpKind.MOVE}
 class _Renaming(Struct, frozen=True, eq=False):
     """New rows of the instructions that stay."""
 
-    kept: NDArray[np.bool_]  # [n]
-    new_rows: NDArray[np.int64]  # [n + 1], of each old row; of a removed one the next row that stays
+    taken: NDArray[np.int64]  # [new n], the old row that each new one is a copy of
+    places: NDArray[np.int64]  # [new n], the old row in whose place it stands
+    new_rows: NDArray[
+        np.int64
+    ]  # [n + 1], the first in the place of each; of a removed one the next that stays
     blocks: tuple[BasicBlock, ...]
 
     @classmethod
-    def make(cls, cfg: Cfg, rows: Collection[int]) -> "_Renaming":
-        """Return the renaming that removes some rows."""
-        kept = np.ones(len(cfg.kernel), dtype=np.bool_)
-        kept[sorted(rows)] = False
-        new_rows = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)
+    def make(cls, cfg: Cfg, in_place_of: Mapping[int, Sequence[int]]) -> "_Renaming":
+        """Return the renaming that puts other rows in the place of some."""
+        rows = range(len(cfg.kernel))
+        standing = [in_place_of.get(row, (row,)) for row in rows]
+        lengths = [len(one) for one in standing]
+        new_rows = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         blocks = tuple(
             BasicBlock(block.index, int(new_rows[block.start]), int(new_rows[block.stop]))
             for block in cfg.blocks
         )
-        return cls(kept, new_rows, blocks)
+        taken = np.array([one for there in standing for one in there], dtype=np.int64)
+        return cls(taken, np.repeat(rows, lengths), new_rows, blocks)
+
+    def list_rows(self, row: int) -> list[int]:
+        """Return the new rows that are copies of an old one."""
+        found: list[int] = np.flatnonzero(self.taken == row).tolist()
+        return found
 
     def rename_keys(self, by_row: Mapping[int, _Value]) -> dict[int, _Value]:
         """Return a mapping by new rows, without those that are removed."""
-        return {int(self.new_rows[row]): value for row, value in by_row.items() if self.kept[row]}
+        return {new: value for row, value in by_row.items() for new in self.list_rows(row)}
 
 
-def _remove_from_kernel(kernel: Kernel, kept: NDArray[np.bool_]) -> Kernel:
+def _take_from_kernel(kernel: Kernel, taken: NDArray[np.int64]) -> Kernel:
     words, lines = kernel.control_words, kernel.source_line_ids
     return replace(
         kernel,
-        text_ids=kernel.text_ids[kept],
-        addresses=kernel.addresses[kept],
-        control_words=None if words is None else words[kept],
-        source_line_ids=None if lines is None else lines[kept],
+        text_ids=kernel.text_ids[taken],
+        addresses=kernel.addresses[taken],
+        control_words=None if words is None else words[taken],
+        source_line_ids=None if lines is None else lines[taken],
     )
 
 
-def _remove_from_columns(table: _Table, kept: NDArray[np.bool_]) -> _Table:
-    """Return a record of columns [n] without some entries; other fields stay."""
+def _take_from_columns(table: _Table, taken: NDArray[np.int64]) -> _Table:
+    """Return a record of columns [n] with the entries of some rows; other fields stay."""
     columns = dict(zip(table.__struct_fields__, astuple(table), strict=True))
     return replace(
-        table, **{name: value[kept] for name, value in columns.items() if isinstance(value, np.ndarray)}
+        table, **{name: value[taken] for name, value in columns.items() if isinstance(value, np.ndarray)}
     )
 
 
 def _rename_profile(profile: ExecutionProfile, renaming: _Renaming) -> ExecutionProfile:
-    new_rows, kept = renaming.new_rows, renaming.kept
+    new_rows = renaming.new_rows
     return replace(
         profile,
         accesses=tuple(
-            replace(access, row=int(new_rows[access.row])) for access in profile.accesses if kept[access.row]
+            replace(access, row=row) for access in profile.accesses for row in renaming.list_rows(access.row)
         ),
         block_parts=tuple(
             replace(part, start=int(new_rows[part.start]), stop=int(new_rows[part.stop]))
