@@ -118,6 +118,7 @@ class Semantics(StrEnum):
     WAIT_SCOREBOARD = "wait_scoreboard"
     WAIT_WARPGROUP = "wait_warpgroup"
     SLEEP = "sleep"
+    TRAP = "trap"  # ends the launch with an error
     MEMORY_FENCE = "memory_fence"  # waits until the stores before it are visible in its scope
     NEXT_CTA = "next_cta"
     # mbarriers

@@ -44,6 +44,7 @@ from analyzer.execution.lowering.slicing import (
 )
 from analyzer.execution.lowering.spin_loops import find_awaited_loads
 from analyzer.execution.lowering.step import Step
+from analyzer.execution.lowering.traps import find_trap_rows
 from analyzer.flow.cfg import Cfg, EdgeKind
 from analyzer.flow.loops import LoopForest, compute_loop_contiguous_order
 from analyzer.ir.module import InstructionForm
@@ -152,6 +153,7 @@ class _KernelCompiler:
             )
         }
         self.unmodeled_rows: set[int] = set()
+        self.trap_rows = find_trap_rows(cfg)
         self.uses_shared_addresses = False
         self.unset_results: Mapping[int, tuple[int, ...]] = {}  # made unknown, see `slice_verification`
         addresses = cfg.kernel.addresses
@@ -254,6 +256,8 @@ class _KernelCompiler:
         guard = find_guard(form)
         if form.is_never_executed:
             return None
+        if row in self.trap_rows:
+            return Action(ActionKind.TRAP, row, guard)
         if self.slice.tracks_mbarriers and form.opcode.semantics in MBARRIER_SEMANTICS:
             return Action(
                 ActionKind.UPDATE_MBARRIER,

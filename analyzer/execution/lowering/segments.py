@@ -40,6 +40,7 @@ class ActionKind(StrEnum):
     BREAK_CONVERGENCE = "break_convergence"  # BREAK
     SAVE_CONVERGENCE_BARRIER = "save_convergence_barrier"  # BMOV R, B
     RESTORE_CONVERGENCE_BARRIER = "restore_convergence_barrier"  # BMOV B, R
+    TRAP = "trap"  # the launch ends with an error
 
 
 class AddressTerm(Struct, frozen=True):

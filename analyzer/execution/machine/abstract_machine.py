@@ -244,6 +244,8 @@ class AbstractMachine:
                     for on_mbarrier in self.listeners.on_mbarrier:
                         on_mbarrier(action.mbarrier_operation, view, lanes)
                 self._complete_wait(action, view, lanes)
+            case ActionKind.TRAP:
+                self.counters.record_trap(action.row, view.group, is_certain=unknown is None)
             case _:
                 self.convergence.apply_barrier_action(action, view, lanes)
 
