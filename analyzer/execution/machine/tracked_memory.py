@@ -16,6 +16,7 @@ from analyzer.execution.machine.register_state import (
     make_divergent_origin,
 )
 from analyzer.execution.machine.shared_memory import AbstractWord, SharedMemory
+from analyzer.execution.machine.warp_order import WarpOrder
 from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import AddressSpace
 
@@ -137,8 +138,8 @@ def _mark_unknown(stale: BoolArray, access: LoweredAccess, loaded: list[Abstract
 class TrackedMemory:
     """Contents of shared and local memory."""
 
-    def __init__(self, batch: CtaBatch) -> None:
-        self.batch = batch
+    def __init__(self, batch: CtaBatch, order: WarpOrder) -> None:
+        self.batch, self.order = batch, order
         self.shared: SharedMemory | None = None
         self.local = LocalMemory(batch)
 
@@ -150,6 +151,7 @@ class TrackedMemory:
                 self.batch.cta_indices,
                 shape.shared_bytes,
                 shape.reserved_shared_bytes,
+                self.order,
                 self.batch.shared_capacity_bytes,
             )
         return self.shared
@@ -177,10 +179,11 @@ class TrackedMemory:
         self, access: LoweredAccess, view: RegisterView, addresses: Addresses, lanes: BoolArray | None
     ) -> list[AbstractWord] | None:
         """Return what the group loads, one word per register; None if nothing of it is known."""
+        active = view.active if lanes is None else view.active & lanes
         if access.space is AddressSpace.LOCAL:
-            active = view.to_warp_rows(view.active if lanes is None else view.active & lanes)
-            return self.local.load(access, view, np.broadcast_to(active, view.group.mask.shape), addresses)
-        return None if access.n_matrices else self._ensure_shared().load(access, view, addresses)
+            rows = np.broadcast_to(view.to_warp_rows(active), view.group.mask.shape)
+            return self.local.load(access, view, rows, addresses)
+        return None if access.n_matrices else self._ensure_shared().load(access, view, addresses, active)
 
     def _store_generic(self, access: LoweredAccess, view: RegisterView, addresses: Addresses | None) -> None:
         """Make shared and local memory unknown unless all addresses of a generic store are global."""
