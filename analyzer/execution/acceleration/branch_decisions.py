@@ -85,6 +85,8 @@ class BranchDecider:
             self.reasons[end.row] = f"taken by {self.user_taken_shares[address]:.0%}, as --taken says"
             return self._spread_taken_share(view, unknown, self.user_taken_shares[address])
         loop = self._find_exited_loop(end)
+        if loop is not None and is_spin_loop(self.kernel.cfg, loop):
+            machine.order.see_all(view.group.warp_indices)  # whoever is waited for has published what it did
         if bool(find_followed(np.where(view.to_warp_rows(view.active), unknown, 0)).all()) and not (
             loop is not None and (self._has_user_trips(loop) or is_spin_loop(self.kernel.cfg, loop))
         ):

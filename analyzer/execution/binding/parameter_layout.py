@@ -53,12 +53,15 @@ def find_parameter_layout(kernel: Kernel, given: Mapping[int, ArgumentValue], ar
         return ParameterLayout(add_named_types(kernel.name, kernel.parameters), base)
     if kernel.signature is not None:
         return _lay_out_signature(kernel, kernel.signature, base)
-    if declared := _declare_named_types(kernel.name):
-        return _lay_out_signature(kernel, declared, base, "kernel's name")
+    declared = _declare_named_types(kernel.name)
+    numbers = tuple(one for one in declared if one is not None)
+    if numbers and len(numbers) == len(declared):
+        return _lay_out_signature(kernel, numbers, base, "kernel's name")
     reads = find_constant_reads(kernel)
     has_maps = any(isinstance(value, TensorMap) for value in given.values())
     inferences = [
-        _LayoutInference(reads, given, base, align) for align in _TENSOR_MAP_ALIGN_BYTES[: 1 + has_maps]
+        _LayoutInference(reads, given, base, align, declared)
+        for align in _TENSOR_MAP_ALIGN_BYTES[: 1 + has_maps]
     ]
     for each in inferences:
         each.infer_parameters()
@@ -112,24 +115,19 @@ def _list_named_types(name: str) -> tuple[str, ...]:
     return tuple(_QUALIFIERS.sub("", each).replace(" *", "*").strip() for each in types)
 
 
-def _declare_named_types(name: str) -> tuple[ParameterDeclaration, ...]:
-    """Return the parameters in a mangled name; none unless all of them are pointers and numbers."""
-    found = []
-    for type_name in _list_named_types(name):
-        kind, is_pointer = find_number_type(type_name), type_name.endswith("*")
-        if kind is None and not is_pointer:
-            return ()
-        size = POINTER_BYTES if kind is None else kind.size_bytes
-        found.append(
-            ParameterDeclaration(
-                name="",
-                type_name=type_name,
-                size_bytes=size,
-                alignment_bytes=size,
-                is_pointer=is_pointer,
-            )
-        )
-    return tuple(found)
+def _declare_named_types(name: str) -> tuple[ParameterDeclaration | None, ...]:
+    """Return the parameters in a mangled name, None for structs and enumerations."""
+    return tuple(map(_declare_named_type, _list_named_types(name)))
+
+
+def _declare_named_type(type_name: str) -> ParameterDeclaration | None:
+    kind, is_pointer = find_number_type(type_name), type_name.endswith("*")
+    if kind is None and not is_pointer:
+        return None
+    size = POINTER_BYTES if kind is None else kind.size_bytes
+    return ParameterDeclaration(
+        name="", type_name=type_name, size_bytes=size, alignment_bytes=size, is_pointer=is_pointer
+    )
 
 
 def _align_up(position: int, align: int) -> int:
@@ -162,6 +160,7 @@ class _LayoutInference(Struct):
     given: Mapping[int, ArgumentValue]
     base: int
     map_align_bytes: int
+    declared: tuple[ParameterDeclaration | None, ...] = ()  # by ordinal, where the kernel's name tells
     parameters: list[Parameter] = field(default_factory=list)
 
     def infer_parameters(self) -> None:
@@ -174,7 +173,10 @@ class _LayoutInference(Struct):
                 break
             ordinal = len(self.parameters)
             value = self.given.get(ordinal)
-            if value is None:
+            declared = self.declared[ordinal] if ordinal < len(self.declared) else None
+            if declared is not None:
+                position, size = _align_up(position, declared.alignment_bytes), declared.size_bytes
+            elif value is None:
                 position, size = self._place_missing_value(position)
             else:
                 position, size = self._place_given_value(position, value)
@@ -183,7 +185,8 @@ class _LayoutInference(Struct):
                     ordinal=ordinal,
                     offset=position - self.base,
                     size_bytes=size,
-                    is_pointer=self._is_pointer(position, value),
+                    is_pointer=self._is_pointer(position, value) if declared is None else declared.is_pointer,
+                    type_name="" if declared is None else declared.type_name,
                 )
             )
             position += size
@@ -234,7 +237,7 @@ def _check_inference(inference: _LayoutInference) -> None:
         half = (
             position in words and position + WORD_BYTES not in words and position not in inference.reads.pairs
         )
-        if parameter.size_bytes == POINTER_BYTES and half and value is not None:
+        if parameter.size_bytes == POINTER_BYTES and half and value is not None and not parameter.type_name:
             needs = "a pointer has" if not isinstance(value, int | float) else f"{value} needs"
             raise UsageError(
                 f"{what}: the code reads {WORD_BYTES} bytes at {_to_hex(position)}, {needs} {POINTER_BYTES}",

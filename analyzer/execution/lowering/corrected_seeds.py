@@ -14,6 +14,7 @@ branch to the slow path:
 """
 
 from analyzer.flow.cfg import Cfg
+from analyzer.flow.def_use import find_def_use_chains
 from analyzer.ir.module import InstructionForm
 from analyzer.ir.opcode import Semantics
 from analyzer.ir.operand import Immediate
@@ -36,7 +37,8 @@ def is_corrected_seed(cfg: Cfg, row: int) -> bool:
             return _adds(later, _SCALING_ADDENDS)
         if results.intersection(later.defs):
             return False
-    return False
+    readers = find_def_use_chains(cfg).consumers(row)  # in other blocks
+    return bool(readers) and all(_adds(kernel.decode_form(one), _SCALING_ADDENDS) for one in readers)
 
 
 def _adds(form: InstructionForm, addends: frozenset[int]) -> bool:

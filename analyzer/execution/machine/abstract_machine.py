@@ -101,7 +101,7 @@ class AbstractMachine:
         self.terminators = TerminatorExecutor(self.groups, self.convergence, self.speculation, self)
         self.tracked_spaces = kernel.slice.tracked_spaces
         self.tracked_memory = TrackedMemory(batch, self.order) if self.tracked_spaces else None
-        self.overwritten_buffers = OverwrittenBuffers(batch.image.allocations)
+        self.overwritten_buffers = OverwrittenBuffers(batch.image.allocations, self.order)
         # header runs of each warp when it last left a loop on assumption, by loop
         self.speculative_exit_runs: dict[int, IntArray] = {}
         self.loops_by_header, self.header_ranks = kernel.loops_by_header, kernel.header_ranks
@@ -430,14 +430,16 @@ class AbstractMachine:
                     view.write(slot, word.value, join_origins(word.origin, origin), word.delta, mask)
         if access.kind not in _WRITING_KINDS:
             if access.bulk is not None and access.bulk.kind in _WRITING_KINDS:
-                self.overwritten_buffers.store(access, ALL_LANES, None)
+                self.overwritten_buffers.store(access, view, ALL_LANES, None)
             return
         known = addresses if origin is None else None
         active = view.active if lanes is None else view.active & lanes
         if access.space in GLOBAL_SPACES:
-            self.overwritten_buffers.store(access, active, known)
+            self.overwritten_buffers.store(access, view, active, known)
         if self.tracked_memory is not None:
             self._store_tracked(self.tracked_memory, access, view, active, known)
+        while self.order.late_loads:  # this store has put them in doubt
+            self.speculation.mark_all_blocks(self.order.late_loads.pop())
 
     def _store_tracked(
         self,
@@ -447,13 +449,11 @@ class AbstractMachine:
         active: BoolArray,
         addresses: Addresses | None,
     ) -> None:
-        """Store to shared or local memory; no count is exact where that puts an earlier load in doubt."""
+        """Store to shared or local memory."""
         if access.space in self.tracked_spaces:
             memory.store(access, view, active, addresses)
         elif access.space is AddressSpace.DISTRIBUTED_SHARED:
             memory.forget_shared()
-        while self.order.late_loads:
-            self.speculation.mark_all_blocks(self.order.late_loads.pop())
 
     def forget_loaded(
         self,
@@ -471,9 +471,11 @@ class AbstractMachine:
     ) -> list[AbstractWord] | None:
         """Return the loaded words, one per result register; None if nothing of them is known."""
         if access.space in GLOBAL_SPACES:
-            return self.overwritten_buffers.mark_stale(
-                access, addresses, self.batch.load_global(access, addresses)
-            )
+            loaded = self.batch.load_global(access, addresses)
+            if loaded is not None:
+                active = view.active if lanes is None else view.active & lanes
+                self.overwritten_buffers.note_load(access, view, active, addresses)
+            return self.overwritten_buffers.mark_stale(access, addresses, loaded)
         if self.tracked_memory is not None and access.space in self.tracked_spaces:
             return self.tracked_memory.load(access, view, addresses, lanes)
         return None

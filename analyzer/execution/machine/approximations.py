@@ -1,10 +1,10 @@
 """Results of approximate functions, and whether their last bits matter.
 
 MUFU differs from the correct result by some units in the last place, in a way that is not documented. Code
-around it often corrects that: a correctly rounded quotient is the same whatever it is. So a segment with such
-a function is followed with three values for each of its results: as computed, and somewhat smaller and
-larger. Where all three meet again, nothing hangs on the last bits; where one is used that still differs, in an
-address, a branch or a later segment, it is in doubt.
+around it often corrects that: a correctly rounded quotient is the same whatever it is. So a segment with
+such a function is followed with three values for each of its results: as computed, and somewhat smaller and
+larger. Where all three meet again, nothing hangs on the last bits; where one is used that still differs, in
+an address, a branch or a later segment, it is in doubt.
 
     MUFU.RCP R4, R3        R4: 0.33333334, below 0.33333331, above 0.33333337
     FFMA R5, R4, R6, R7    R5: 1.9999999, 2, 2.0000002

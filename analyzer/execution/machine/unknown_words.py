@@ -45,7 +45,8 @@ class AddressConfidence(IntEnum):
     INDEXED_ROW = 1  # distances between lanes, in a row that a loaded word selects
     LANE_PATTERN = 2  # distances between lanes, in a place that unknown arguments select
     LOCATION = 3  # by assumption also which bytes are shared with other requests
-    EXACT = 4  # all: addresses depend on no unknown word
+    POSSIBLE = 4  # all, of one of the addresses that the order of warps, or last bits, may lead to
+    EXACT = 5  # all: addresses depend on no unknown word
 
 
 class UnknownWords:
@@ -137,7 +138,7 @@ class UnknownWords:
             return AddressConfidence.EXACT
         here = np.where(active, origin, 0)
         if bool(find_followed(here).all()):
-            return AddressConfidence.LOCATION if here.any() else AddressConfidence.EXACT
+            return AddressConfidence.POSSIBLE if here.any() else AddressConfidence.EXACT
         if _has_divergent(here):
             return AddressConfidence.NONE
         rows = _find_origin_rows(here)

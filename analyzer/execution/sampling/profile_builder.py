@@ -442,8 +442,13 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
                 f"the atomic at {places} counts: what the one of many does that gets a certain number, "
                 "as the last CTA of a grid, is not counted"
             )
+        possible = [t.access.row for t in self._sort_totals() if t.trust is AddressConfidence.POSSIBLE]
+        if possible:
+            places = ", ".join(f"{int(cfg.kernel.addresses[row]):#06x}" for row in dict.fromkeys(possible))
+            causes = "; ".join(map(self._format_origin, sorted(self.sums.doubts)))
+            notes.append(f"the address at {places} is one of several that are possible: it hangs on {causes}")
         estimated = [
-            t for t in self._sort_totals() if AddressConfidence.NONE < t.trust < AddressConfidence.EXACT
+            t for t in self._sort_totals() if AddressConfidence.NONE < t.trust < AddressConfidence.POSSIBLE
         ]
         if estimated:
             addresses = [
