@@ -21,6 +21,7 @@ from analyzer.frontend.ptx_assembler import (
     assemble_ptx,
     list_assemblers,
 )
+from analyzer.frontend.ptx_parameters import add_parameter_types
 from analyzer.frontend.ptx_pieces import choose_ptx_modules, split_ptx_modules
 from analyzer.frontend.ptx_targets import choose_targets, describe_target, find_ptx_target
 from analyzer.hardware.gpu_selection import find_gpus
@@ -101,7 +102,7 @@ def _read_assembled(
             module = read_cubin(display_path, assembled.path)
             modules.append(add_ptx_lines(module, read_ptx_line_tables(assembled.path), display_path))
             made.append(assembled)
-    joined = join_modules(modules)
+    joined = add_parameter_types(join_modules(modules), text)
     notes = _list_refusals(display_path, text, refused)
     return replace(
         joined,

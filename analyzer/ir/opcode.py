@@ -118,6 +118,7 @@ class Semantics(StrEnum):
     WAIT_SCOREBOARD = "wait_scoreboard"
     WAIT_WARPGROUP = "wait_warpgroup"
     SLEEP = "sleep"
+    TRAP = "trap"  # ends the launch with an error
     MEMORY_FENCE = "memory_fence"  # waits until the stores before it are visible in its scope
     NEXT_CTA = "next_cta"
     # mbarriers
@@ -265,3 +266,8 @@ def accesses_local_memory(opcode: Opcode) -> bool:
 def is_warpgroup_mma(opcode: Opcode) -> bool:
     """Return whether an instruction is the product of a warpgroup (wgmma)."""
     return opcode.sched_class is SchedClass.MMA_WARPGROUP
+
+
+def waits_for_others(opcode: Opcode) -> bool:
+    """Return whether a thread waits for others at an mbarrier, or at the barrier of a cluster."""
+    return opcode.semantics is Semantics.MBARRIER_WAIT or opcode.sched_class is SchedClass.CLUSTER_BARRIER

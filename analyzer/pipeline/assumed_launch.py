@@ -25,11 +25,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.execution.binding.constant_reads import WORD_BYTES, find_constant_reads
-from analyzer.execution.binding.parameter_layout import (
-    POINTER_BYTES,
-    ParameterLayout,
-    find_parameter_layout,
-)
+from analyzer.execution.binding.number_types import POINTER_BYTES, find_number_type
+from analyzer.execution.binding.parameter_layout import ParameterLayout, find_parameter_layout
 from analyzer.execution.binding.parameter_roles import find_pointer_words
 from analyzer.execution.sampling.launch_preparation import check_arguments
 from analyzer.hardware.gpu_database import load_arch
@@ -55,7 +52,6 @@ _GRIDS = (Dim3(1024), Dim3(32, 32), Dim3(16, 8, 8))  # by axes that the code rea
 _LARGE_GRIDS = (Dim3(16384), Dim3(128, 128), Dim3(32, 32, 16))
 _MIN_EXTENTS = 3  # integers that are sizes of matrices
 _Launches = tuple[Launch, Launch]
-_FLOAT_TYPES = ("fp", "bf", "f")  # of Triton
 
 
 class _Rule(Struct, frozen=True, kw_only=True):
@@ -168,9 +164,11 @@ def _list_assumed_arguments(kernel: Kernel, layout: ParameterLayout, integer: in
         offset = layout.base + each.offset
         if each.is_hidden or each.is_pointer:
             continue
-        if each.size_bytes == WORD_BYTES:
-            is_float = each.type_name.startswith(_FLOAT_TYPES)
-            yield Argument(each.ordinal, ASSUMED_FLOAT if is_float else integer)
+        kind = find_number_type(each.type_name)
+        if kind is not None and kind.is_float:
+            yield Argument(each.ordinal, ASSUMED_FLOAT)
+        elif each.size_bytes == WORD_BYTES:
+            yield Argument(each.ordinal, integer)
         elif each.size_bytes == POINTER_BYTES:
             if offset in reads.words and offset not in pointers:
                 yield Argument(each.ordinal, integer)

@@ -40,6 +40,27 @@ def strip_signature(demangled: str) -> str:
     return demangled[start:end]
 
 
+def list_parameter_types(demangled: str) -> tuple[str, ...] | None:
+    """Return the types in the parentheses that end a function's name; None if it has none.
+
+    >>> list_parameter_types("void ns::scale<float, 2>(float*, unsigned int)")
+    ('float*', 'unsigned int')
+    """
+    if not demangled.endswith(")"):
+        return None
+    found: list[str] = []
+    depth, end = 0, len(demangled) - 1
+    for at in range(end - 1, -1, -1):
+        letter = demangled[at]
+        if not depth and letter in ",(":
+            found.append(demangled[at + 1 : end].strip())
+            end = at
+            if letter == "(":
+                return () if found in ([""], ["void"]) else tuple(reversed(found))
+        depth += (letter in ")>]}") - (letter in "(<[{")
+    return None
+
+
 @cache
 def _load_demangler() -> Callable[[str], str] | None:
     import ctypes

@@ -6,6 +6,7 @@ import numpy as np
 
 from analyzer.execution.binding.argument_targets import parse_target
 from analyzer.execution.binding.fill_patterns import encode_fill_pattern
+from analyzer.execution.binding.number_types import convert_number
 from analyzer.ir.launch import (
     Argument,
     ArgumentValue,
@@ -27,7 +28,7 @@ from analyzer.tiles.values import (
     make_flag,
     make_integer,
 )
-from analyzer.tiles.work import is_float, name_type
+from analyzer.tiles.work import name_type
 
 _MAX_SHOWN_NAMES = 24
 
@@ -115,15 +116,12 @@ def _bind_number(label: str, kind: IrType, value: ArgumentValue | None) -> TileV
         return Unknown(f"argument {label} is not given", f"--arg {label}=NUMBER gives it")
     if not isinstance(value, int | float):
         raise UsageError(f"argument {label} is a number ({name_type(kind)}), {value} is none")
-    if is_float(kind):
-        return TileInteger((), np.array([value], dtype=np.float64))
-    if isinstance(value, float):
-        raise UsageError(f"argument {label} is an integer ({name_type(kind)}), {value} is not")
+    number = convert_number(value, name_type(kind), f"argument {label}")
+    if isinstance(number, float):
+        return TileInteger((), np.array([number], dtype=np.float64))
     if name_type(kind) == "i1":
-        return make_flag(bool(value))
-    if not -(1 << 63) <= value < 1 << 63:
-        raise UsageError(f"argument {label}: {value} does not fit an {name_type(kind)}")
-    return make_integer(value)
+        return make_flag(bool(number))
+    return make_integer(number - (number >> 63 << 64) if number > 0 else number)  # as a signed word has it
 
 
 def _bind_descriptor(label: str, value: ArgumentValue | None) -> TileValue:

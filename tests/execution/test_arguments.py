@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from paths import parse_lines
 
 from analyzer.execution.binding.argument_parser import parse_argument, parse_value
-from analyzer.execution.binding.argument_targets import encode_number
 from analyzer.execution.binding.image_builder import build_constant_image
+from analyzer.execution.binding.number_types import encode_number
 from analyzer.execution.profile.branch_rules import BranchTakenRule, parse_taken_rule
 from analyzer.hardware.gpu_database import load_arch
 from analyzer.ir.launch import Argument, ArgumentValue, Buffer, Launch, NullPointer, Pointer, TensorMap
@@ -165,7 +165,12 @@ def test_any_value_is_taken_or_refused(which: str, value: int | float | str) -> 
         ([(1, 5_000_000_000)], "argument 1 (n) has 4 bytes, 5000000000 needs 8", ""),
         ([(1, -(2**31) - 1)], "argument 1 (n) has 4 bytes, -2147483649 needs 8", ""),
         ([(4, 256)], "argument 4 (flag) has 1 byte, 256 needs 2", ""),
-        ([(2, 2**64)], "argument 2 (stride) has 8 bytes, 18446744073709551616 needs 9", ""),
+        (
+            [(2, 2**64)],
+            "argument 2 (stride) is an integer of 64 bits (i64), which holds -9,223,372,036,854,775,808 to "
+            "18,446,744,073,709,551,615: 18446744073709551616 is beyond",
+            "",
+        ),
         ([("x", 1.5)], "argument 0 (x) is a pointer, 1.5 is a float", ""),
         ([("stride", 1.5)], "argument 2 (stride) is an integer (i64), 1.5 is not", ""),
         ([("stride", Pointer())], "argument 2 (stride) is no pointer (i64), ptr is one", ""),

@@ -16,6 +16,9 @@ Any other branch:
 2. where an exchange decides it, it goes as if that had succeeded, around the loop that would retry it;
 3. slow paths, paths for improbable numbers and early exits are not taken, loops are entered;
 4. half of the warps take it, or half of the lanes if the condition differs among lanes.
+
+A condition in doubt (`DOUBT_FLAG`) holds one of the values that it may have: that decides, unless the user
+does, or a loop waits for another one.
 """
 
 import numpy as np
@@ -27,7 +30,7 @@ from analyzer.execution.lowering.retry_loops import is_exchange
 from analyzer.execution.lowering.segments import CompiledKernel, Terminator
 from analyzer.execution.lowering.spin_loops import has_cta_work_stealing, is_spin_loop
 from analyzer.execution.machine.abstract_machine import AbstractMachine
-from analyzer.execution.machine.register_state import RegisterView, UnknownOrigins
+from analyzer.execution.machine.register_state import ALL_LANES, RegisterView, UnknownOrigins, find_followed
 from analyzer.execution.machine.unknown_words import find_instruction_rows
 from analyzer.execution.profile.branch_rules import BranchTakenRule
 from analyzer.execution.profile.work_assumption import MAX_UNKNOWN_TRIPS, MIN_UNKNOWN_TRIPS, WorkAssumption
@@ -44,6 +47,7 @@ from analyzer.ir.scheduling import WARP_SIZE
 
 _RARE_PATH_REASON = "slow paths and early ends are rare, loops are entered"
 _ORDINARY_NUMBER_REASON = "numbers are seldom huge, tiny or equal"
+_POSSIBLE_VALUE_REASON = "decided by one of the values that it may have"
 _WARP_HASH_FACTOR = 0x9E3779B1  # an odd number that scatters neighbor warps
 
 
@@ -81,6 +85,13 @@ class BranchDecider:
             self.reasons[end.row] = f"taken by {self.user_taken_shares[address]:.0%}, as --taken says"
             return self._spread_taken_share(view, unknown, self.user_taken_shares[address])
         loop = self._find_exited_loop(end)
+        if loop is not None and is_spin_loop(self.kernel.cfg, loop):
+            machine.order.see_all(view.group.warp_indices)  # whoever is waited for has published what it did
+        if bool(find_followed(np.where(view.to_warp_rows(view.active), unknown, 0)).all()) and not (
+            loop is not None and (self._has_user_trips(loop) or is_spin_loop(self.kernel.cfg, loop))
+        ):
+            self.reasons[end.row] = _POSSIBLE_VALUE_REASON
+            return _evaluate_held(end, view)
         if loop is not None:
             return self._decide_loop_exit(machine, view, end, loop, unknown)
         return self._decide_forward_branch(view, end, unknown)
@@ -226,6 +237,10 @@ class BranchDecider:
                 return rule.count
         return None
 
+    def _has_user_trips(self, loop: Loop) -> bool:
+        """Return whether the user gave the trips of this loop, or of all."""
+        return self._find_user_trips(loop) is not None or any(rule.is_general for rule in self.trip_rules)
+
     def _is_exchanged_within(self, loop: Loop, unknown: UnknownOrigins) -> bool:
         """Return whether an unknown condition hangs on an atomic exchange within the loop."""
         cfg = self.kernel.cfg
@@ -290,3 +305,11 @@ class BranchDecider:
             return np.asarray(lanes < round(share * WARP_SIZE))
         scattered = (view.group.warp_indices * _WARP_HASH_FACTOR) % (1 << 32) / float(1 << 32)
         return np.asarray(scattered < share)[:, None]
+
+
+def _evaluate_held(end: Terminator, view: RegisterView) -> BoolArray:
+    """Return the lanes in which all conditions of a branch are true, by the values that are held."""
+    taken: BoolArray = ALL_LANES
+    for guard in (*((end.guard,) if end.guard else ()), *end.conditions):
+        taken = taken & view.to_warp_rows(view.evaluate_guard(guard)[0])
+    return taken

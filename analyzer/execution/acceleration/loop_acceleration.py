@@ -53,6 +53,7 @@ from analyzer.execution.machine.register_state import (
     UnknownOrigins,
     WarpIndices,
     collapse_uniform_axes,
+    find_followed,
 )
 from analyzer.ir.arrays import BoolArray, IntArray
 from analyzer.isa.register_operands import N_REGISTER_UNITS, PREDICATE_BASE
@@ -300,7 +301,7 @@ class LoopAccelerator:
         mask = _make_lane_mask(after)
         for slot in self._find_slots(segment):
             origin = after.read_origin(slot)
-            relevant = mask if origin is None else mask & (origin == 0)
+            relevant = mask if origin is None else mask & find_followed(origin)
             if not _is_same_growth(before.read_delta(slot), after.read_delta(slot), relevant):
                 return None
         return counters
@@ -414,7 +415,7 @@ class LoopAccelerator:
             origin, later = now.origins[slot], view.read_origin(slot)
             if not _has_same_unknowns(origin, later, mask):
                 return False
-            relevant = mask if later is None else mask & (later == 0)
+            relevant = mask if later is None else mask & find_followed(later)
             wanted = growth.get(slot)
             grown = before if wanted is None else before + wanted
             if bool(((after != grown) & relevant).any()):
@@ -473,7 +474,7 @@ def _find_constant_growth(
     found: dict[int, Deltas] = {}
     for slot, value in new.values.items():
         origin = new.origins[slot]
-        relevant = mask if origin is None else mask & (origin == 0)
+        relevant = mask if origin is None else mask & find_followed(origin)
         before = middle.values.get(slot)
         if before is None:
             return None

@@ -30,6 +30,7 @@ from analyzer.execution.machine.register_state import (
     WarpIndices,
     collapse_uniform_axes,
     drop_inactive_origins,
+    find_followed,
     make_divergent_origin,
 )
 from analyzer.execution.machine.shared_memory import has_known_store_data
@@ -88,7 +89,7 @@ class SymbolicIteration(AbstractMachine):
         # arrays whose range was checked, by their identities; kept, so that these are not used again
         self.checked_ranges: dict[tuple[int, ...], tuple[WarpIndices, Value, Deltas, BoolArray]] = {}
         if parent.tracked_memory is not None:
-            self.tracked_memory = TrackedMemory(self.batch)
+            self.tracked_memory = TrackedMemory(self.batch, self.order)
             self.tracked_memory.local = parent.tracked_memory.local.copy()
         self.loop = parent.loops_by_header[segment.index]
         self.exited_warps: BoolArray | None = None  # [warp], those that leave the loop
@@ -211,7 +212,7 @@ class SymbolicIteration(AbstractMachine):
         words, origin = self.read_operands(step, view, unknown)
         relevant = view.active if lanes is None else view.active & lanes
         if origin is not None:
-            relevant = relevant & (origin == 0)
+            relevant = relevant & find_followed(origin)
         growth = _StepGrowth(self, step, view, words, deltas, relevant)
         mask = None if lanes is None else self._limit_to_group(lanes, view)
         for slot, result, delta in zip(
@@ -335,7 +336,7 @@ class SymbolicIteration(AbstractMachine):
             for term in access.address.terms:
                 delta = view.read_delta(term.slot)
                 if delta is not None and term.is_pair:
-                    relevant = active if origin is None else active & (origin == 0)
+                    relevant = active if origin is None else active & find_followed(origin)
                     self.limit_to_range(view, view.read_value(term.slot), delta, relevant, is_unsigned=True)
         self.counters.memory_log.record(access, view.group, active, addresses, origin, unknown, steps)
         moves = steps is not None and bool(steps.any())

@@ -1,6 +1,7 @@
 """Parser of launch arguments in the form `WHICH=VALUE`."""
 
 import re
+from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,7 +83,12 @@ def parse_value(text: str, folder: Path | None = None) -> ArgumentValue:
 def _parse_number(text: str) -> int | float | None:
     if _INTEGER.fullmatch(text):
         return int(text, 16) if "x" in text.lower() else int(text)
-    return float(text) if _FLOAT.fullmatch(text) else None
+    if not _FLOAT.fullmatch(text):
+        return None
+    number = float(text)
+    if isinf(number) and "inf" not in text.lower():
+        raise UsageError(f"{text!r} is larger than any float of 64 bits", hint="inf is infinity")
+    return number
 
 
 def _parse_filled_buffer(text: str) -> FilledBuffer:

@@ -1,12 +1,12 @@
-"""Targets of arguments: the parameter that a selector names, and the encoding of values as bytes."""
+"""Targets of arguments: the parameter that a selector names, and whether it can hold the value."""
 
 import re
-import struct
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from analyzer.execution.binding.parameter_layout import POINTER_BYTES, TENSOR_MAP_BYTES
+from analyzer.execution.binding.number_types import POINTER_BYTES, encode_number
+from analyzer.execution.binding.parameter_layout import TENSOR_MAP_BYTES
 from analyzer.ir.launch import Argument, ArgumentValue, Buffer, FilledBuffer, NullPointer, Pointer, TensorMap
 from analyzer.ir.module import Kernel, Parameter
 from analyzer.text.errors import UsageError
@@ -14,10 +14,7 @@ from analyzer.text.errors import UsageError
 _FIELD_PATTERN = re.compile(r"(.+)\+(0[xX][0-9a-fA-F]{1,8}|[0-9]{1,8})")
 _BANK_OFFSET_PATTERN = re.compile(r"c\[(0x[0-9a-fA-F]{1,2}|[0-9])\]\[(0x[0-9a-fA-F]{1,6}|[0-9]{1,6})\]")
 _ORDINAL_PATTERN = re.compile(r"[0-9]{1,6}")
-_FLOAT_FORMATS = {2: "<e", 4: "<f", 8: "<d"}
-_BFLOAT16_TYPE_NAME = "bf16"
 _MAX_SHOWN_NAMES = 4
-_MAX_BFLOAT16 = 3.3895313892515355e38
 
 
 class ArgumentTarget(Struct, frozen=True):
@@ -113,61 +110,6 @@ def collect_parameter_values(
 def format_parameter_label(parameter: Parameter) -> str:
     """Format a parameter for messages: `argument 3 (n)`."""
     return f"argument {parameter.ordinal}" + (f" ({parameter.name})" if parameter.name else "")
-
-
-def encode_number(value: int | float, size: int, what: str, type_name: str = "") -> bytes:
-    """Encode a number as the bytes of a parameter. Raises UsageError if it does not fit.
-
-    size: of the parameter, bytes; what: its label in messages; type_name: its type, if known
-    """
-    if isinstance(value, int):
-        if size > POINTER_BYTES:
-            raise UsageError(
-                f"{what} has {size} bytes, which one number does not fill",
-                hint="it is passed by value: give its fields, as in --arg WHICH+OFFSET=VALUE",
-            )
-        if type_name.startswith(("fp", "bf", "f")):
-            return encode_number(float(_check_float_range(value, what)), size, what, type_name)
-        needed = _count_needed_bytes(value)
-        if needed > size:
-            raise UsageError(f"{what} has {size} byte{'s' if size > 1 else ''}, {value} needs {needed}")
-        return (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
-    return _encode_float(value, size, what, type_name)
-
-
-def _check_float_range(value: int, what: str) -> int:
-    if abs(value) >= 1 << 1023:
-        raise UsageError(f"{what} is a float, which cannot hold so large a number")
-    return value
-
-
-def _count_needed_bytes(value: int) -> int:
-    bits = value.bit_length() if value >= 0 else (value + 1).bit_length() + 1
-    return next((size for size in (1, 2, 4, 8) if bits <= 8 * size), -(-bits // 8))
-
-
-def _encode_float(value: float, size: int, what: str, type_name: str) -> bytes:
-    layout = _FLOAT_FORMATS.get(size)
-    if layout is None:
-        raise UsageError(f"{what} has {size} byte{'s' if size > 1 else ''}, which hold no float")
-    if type_name.startswith(("i", "u")) and type_name[1:].isdigit():
-        raise UsageError(f"{what} is an integer ({type_name}), {value} is not")
-    try:
-        if size == 2 and type_name == _BFLOAT16_TYPE_NAME:
-            return _encode_bfloat16(value)
-        return struct.pack(layout, value)
-    except OverflowError:
-        raise UsageError(f"{what} has {size} bytes, in which {value} does not fit") from None
-
-
-def _encode_bfloat16(value: float) -> bytes:
-    """Encode as bf16, rounded to nearest even. Raises OverflowError."""
-    if abs(value) > _MAX_BFLOAT16 and abs(value) != float("inf"):
-        raise OverflowError
-    bits = int.from_bytes(struct.pack("<f", value), "little")
-    if value != value:
-        return (bits >> 16 | 0x40).to_bytes(2, "little")
-    return (bits + 0x7FFF + (bits >> 16 & 1) >> 16).to_bytes(2, "little")
 
 
 def check_value_fits(parameter: Parameter, value: ArgumentValue) -> None:

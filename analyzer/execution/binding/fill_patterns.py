@@ -6,7 +6,7 @@ elements reads them as memory holds them: 64 bits of `fill:7` are 0x700000007, o
 
 from msgspec import Struct
 
-from analyzer.execution.binding.argument_targets import encode_number
+from analyzer.execution.binding.number_types import encode_number
 from analyzer.ir.launch import FilledBuffer
 from analyzer.text.errors import UsageError
 

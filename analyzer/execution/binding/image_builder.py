@@ -17,7 +17,6 @@ from analyzer.execution.binding.argument_targets import (
     check_ordinals,
     check_value_fits,
     collect_parameter_values,
-    encode_number,
     format_parameter_label,
     resolve_targets,
 )
@@ -38,8 +37,8 @@ from analyzer.execution.binding.constant_image import (
 )
 from analyzer.execution.binding.constant_reads import find_constant_reads
 from analyzer.execution.binding.fill_patterns import encode_fill_pattern
+from analyzer.execution.binding.number_types import POINTER_BYTES, encode_number, find_number_type
 from analyzer.execution.binding.parameter_layout import (
-    POINTER_BYTES,
     TENSOR_MAP_BYTES,
     ParameterLayout,
     find_parameter_layout,
@@ -281,7 +280,8 @@ class _ImageBuilder(Struct):
         """Write fields of structs, and locations in banks, that the user gives by offset."""
         for target, value in self.targets:
             if target.bank_offset is not None:
-                self._write_at_offset(target, value, target.bank, target.bank_offset, None)
+                starting = self._find_number_at(target.bank, target.bank_offset)
+                self._write_at_offset(target, value, target.bank, target.bank_offset, starting)
             elif target.field_offset is not None and target.ordinal is not None:
                 parameter = self.layout.parameters[target.ordinal]
                 offset = self.layout.base + parameter.offset + target.field_offset
@@ -295,10 +295,12 @@ class _ImageBuilder(Struct):
         offset: int,
         parameter: Parameter | None,
     ) -> None:
-        size = self._infer_value_bytes(value, bank, offset)
+        size, type_name = self._infer_value_bytes(value, bank, offset), ""
         if parameter is None:
             room, whole = _MAX_BANK_BYTES - offset, f"the {_MAX_BANK_BYTES} of a constant bank"
         else:
+            if not target.field_offset and find_number_type(parameter.type_name) is not None:
+                size, type_name = parameter.size_bytes, parameter.type_name
             room = parameter.size_bytes - (target.field_offset or 0)
             whole = f"the {parameter.size_bytes} of {format_parameter_label(parameter)}"
         if size > room:
@@ -312,7 +314,12 @@ class _ImageBuilder(Struct):
             ordinal=None if parameter is None else parameter.ordinal,
             name="" if parameter is None else parameter.name,
         )
-        self._write_value(bank, offset, size, value, owner)
+        self._write_value(bank, offset, size, value, owner, type_name)
+
+    def _find_number_at(self, bank: int, offset: int) -> Parameter | None:
+        """Return the parameter at a place of a constant bank, if it is a number of known type."""
+        starting = (p for p in self.layout.parameters if bank == 0 and self.layout.base + p.offset == offset)
+        return next((p for p in starting if find_number_type(p.type_name) is not None), None)
 
     def _allocate_address(self) -> int:
         """Return the address of an allocation that belongs to no whole parameter."""

@@ -3,28 +3,33 @@
 Sources, in this order:
 
 1. The binary (EIATTR_KPARAM_INFO).
-2. The signature in metadata, laid out by the rules of C (natural alignment).
+2. The signature in metadata, or in the mangled name of C++ where it has pointers and numbers only, laid out
+   by the rules of C (natural alignment).
 3. Inference. Parameters are placed one after the other. The size of each follows from the given value (a
    pointer has 8 bytes, a small number 4) and from the 64-bit values that the code reads (`constant_reads`).
    Values that contradict the code raise UsageError; the rest is noted as an assumption.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from analyzer.execution.binding.constant_reads import WORD_BYTES, ConstantReads, find_constant_reads
+from analyzer.execution.binding.number_types import POINTER_BYTES, find_number_type
 from analyzer.hardware.schema import Arch
 from analyzer.ir.launch import ArgumentValue, TensorMap
 from analyzer.ir.module import Kernel, Parameter, ParameterDeclaration
+from analyzer.text.demangling import demangle, list_parameter_types
 from analyzer.text.errors import UsageError
 
 TENSOR_MAP_BYTES = 128
 # Alignment of a CUtensorMap in CUDA 12 and in CUDA 13 (cuda.h).
 _TENSOR_MAP_ALIGN_BYTES = (64, 128)
-POINTER_BYTES = 8
 _MAX_PARAMETER_BYTES = 1 << 15
 _MAX_SHOWN_PARAMETERS = 24
+_QUALIFIERS = re.compile(r"\b(?:const|volatile|__?restrict(?:__)?)\b ?")
 _INT32_RANGE = range(-(1 << 31), 1 << 32)
 
 
@@ -45,13 +50,18 @@ def find_parameter_layout(kernel: Kernel, given: Mapping[int, ArgumentValue], ar
     start = int(arch.constant_bank.arguments.value)
     base = start if kernel.parameter_base is None else kernel.parameter_base
     if kernel.parameters is not None:
-        return ParameterLayout(kernel.parameters, base)
+        return ParameterLayout(add_named_types(kernel.name, kernel.parameters), base)
     if kernel.signature is not None:
         return _lay_out_signature(kernel, kernel.signature, base)
+    declared = _declare_named_types(kernel.name)
+    numbers = tuple(one for one in declared if one is not None)
+    if numbers and len(numbers) == len(declared):
+        return _lay_out_signature(kernel, numbers, base, "kernel's name")
     reads = find_constant_reads(kernel)
     has_maps = any(isinstance(value, TensorMap) for value in given.values())
     inferences = [
-        _LayoutInference(reads, given, base, align) for align in _TENSOR_MAP_ALIGN_BYTES[: 1 + has_maps]
+        _LayoutInference(reads, given, base, align, declared)
+        for align in _TENSOR_MAP_ALIGN_BYTES[: 1 + has_maps]
     ]
     for each in inferences:
         each.infer_parameters()
@@ -81,21 +91,63 @@ def lay_out_parameters(types: Iterable[ParameterDeclaration], base: int) -> tupl
     return tuple(parameters)
 
 
+def add_named_types(name: str, parameters: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
+    """Return the parameters with the types that the kernel's mangled name gives; their sizes must agree."""
+    types = _list_named_types(name)
+    if len(types) != len(parameters):
+        return parameters
+    return tuple(map(_add_type, parameters, types))
+
+
+def _add_type(parameter: Parameter, type_name: str) -> Parameter:
+    kind, is_pointer = find_number_type(type_name), type_name.endswith("*")
+    size = POINTER_BYTES if is_pointer else parameter.size_bytes if kind is None else kind.size_bytes
+    if parameter.is_hidden or size != parameter.size_bytes:
+        return parameter
+    if kind is None and not is_pointer:  # a struct, or an enumeration
+        return parameter if parameter.type_name else replace(parameter, type_name=type_name)
+    return replace(parameter, type_name=type_name, is_pointer=is_pointer)
+
+
+def _list_named_types(name: str) -> tuple[str, ...]:
+    """Return the types of parameters in a mangled or demangled name, without `const` and the like."""
+    types = list_parameter_types(demangle(name)) or ()
+    return tuple(_QUALIFIERS.sub("", each).replace(" *", "*").strip() for each in types)
+
+
+def _declare_named_types(name: str) -> tuple[ParameterDeclaration | None, ...]:
+    """Return the parameters in a mangled name, None for structs and enumerations."""
+    return tuple(map(_declare_named_type, _list_named_types(name)))
+
+
+def _declare_named_type(type_name: str) -> ParameterDeclaration | None:
+    kind, is_pointer = find_number_type(type_name), type_name.endswith("*")
+    if kind is None and not is_pointer:
+        return None
+    size = POINTER_BYTES if kind is None else kind.size_bytes
+    return ParameterDeclaration(
+        name="", type_name=type_name, size_bytes=size, alignment_bytes=size, is_pointer=is_pointer
+    )
+
+
 def _align_up(position: int, align: int) -> int:
     return -(-position // align) * align
 
 
 def _lay_out_signature(
-    kernel: Kernel, signature: Sequence[ParameterDeclaration], base: int
+    kernel: Kernel,
+    signature: Sequence[ParameterDeclaration],
+    base: int,
+    source: str = "metadata's signature",
 ) -> ParameterLayout:
     parameters = lay_out_parameters(signature, base)
     end = base + max((p.offset + p.size_bytes for p in parameters), default=0)
     reads = find_constant_reads(kernel)
     beyond = sorted(word for word in reads.words if word >= _align_up(end, POINTER_BYTES))
-    assumptions = [f"argument offsets follow from the metadata's signature, from {_to_hex(base)}"]
+    assumptions = [f"argument offsets follow from the {source}, from {_to_hex(base)}"]
     if beyond:
         assumptions.append(
-            f"the code reads {_list_offsets(beyond)}, beyond the last argument of the metadata's signature: "
+            f"the code reads {_list_offsets(beyond)}, beyond the last argument of the {source}: "
             "give the cubin to be sure of the layout"
         )
     return ParameterLayout(parameters, base, tuple(assumptions), reads)
@@ -108,6 +160,7 @@ class _LayoutInference(Struct):
     given: Mapping[int, ArgumentValue]
     base: int
     map_align_bytes: int
+    declared: tuple[ParameterDeclaration | None, ...] = ()  # by ordinal, where the kernel's name tells
     parameters: list[Parameter] = field(default_factory=list)
 
     def infer_parameters(self) -> None:
@@ -120,7 +173,10 @@ class _LayoutInference(Struct):
                 break
             ordinal = len(self.parameters)
             value = self.given.get(ordinal)
-            if value is None:
+            declared = self.declared[ordinal] if ordinal < len(self.declared) else None
+            if declared is not None:
+                position, size = _align_up(position, declared.alignment_bytes), declared.size_bytes
+            elif value is None:
                 position, size = self._place_missing_value(position)
             else:
                 position, size = self._place_given_value(position, value)
@@ -129,7 +185,8 @@ class _LayoutInference(Struct):
                     ordinal=ordinal,
                     offset=position - self.base,
                     size_bytes=size,
-                    is_pointer=self._is_pointer(position, value),
+                    is_pointer=self._is_pointer(position, value) if declared is None else declared.is_pointer,
+                    type_name="" if declared is None else declared.type_name,
                 )
             )
             position += size
@@ -180,7 +237,7 @@ def _check_inference(inference: _LayoutInference) -> None:
         half = (
             position in words and position + WORD_BYTES not in words and position not in inference.reads.pairs
         )
-        if parameter.size_bytes == POINTER_BYTES and half and value is not None:
+        if parameter.size_bytes == POINTER_BYTES and half and value is not None and not parameter.type_name:
             needs = "a pointer has" if not isinstance(value, int | float) else f"{value} needs"
             raise UsageError(
                 f"{what}: the code reads {WORD_BYTES} bytes at {_to_hex(position)}, {needs} {POINTER_BYTES}",

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from analyzer.execution.lowering.bulk_operands import find_shared_address
 from analyzer.execution.lowering.call_returns import find_return_sites
+from analyzer.execution.lowering.corrected_seeds import is_corrected_seed
 from analyzer.execution.lowering.guarded_liveness import Guard
 from analyzer.execution.lowering.segments import (
     Action,
@@ -44,6 +45,7 @@ from analyzer.execution.lowering.slicing import (
 )
 from analyzer.execution.lowering.spin_loops import find_awaited_loads
 from analyzer.execution.lowering.step import Step
+from analyzer.execution.lowering.traps import find_trap_rows
 from analyzer.flow.cfg import Cfg, EdgeKind
 from analyzer.flow.loops import LoopForest, compute_loop_contiguous_order
 from analyzer.ir.module import InstructionForm
@@ -152,6 +154,7 @@ class _KernelCompiler:
             )
         }
         self.unmodeled_rows: set[int] = set()
+        self.trap_rows = find_trap_rows(cfg)
         self.uses_shared_addresses = False
         self.unset_results: Mapping[int, tuple[int, ...]] = {}  # made unknown, see `slice_verification`
         addresses = cfg.kernel.addresses
@@ -199,6 +202,7 @@ class _KernelCompiler:
                 if split_row is None
                 else self._build_wait(split_row, first + number + 1)
             )
+            actions = (*self._build_actions(start, stop), *self._build_unknown_results(split_row))
             parts.append(
                 Segment(
                     index=first + number,
@@ -207,8 +211,9 @@ class _KernelCompiler:
                     stop=span.stop if split_row is None else split_row + 1,
                     is_first=number == 0,
                     rank=(block_rank, number),
-                    actions=(*self._build_actions(start, stop), *self._build_unknown_results(split_row)),
+                    actions=actions,
                     terminator=end,
+                    has_approximations=any(a.step is not None and a.step.error_ulps for a in actions),
                 )
             )
             start = stop + 1
@@ -254,6 +259,10 @@ class _KernelCompiler:
         guard = find_guard(form)
         if form.is_never_executed:
             return None
+        if row in self.trap_rows:
+            return Action(ActionKind.TRAP, row, guard)
+        if self.slice.tracks_shared and form.opcode.sched_class is SchedClass.CLUSTER_BARRIER:
+            return Action(ActionKind.COMPLETE_WAIT, row, guard)
         if self.slice.tracks_mbarriers and form.opcode.semantics in MBARRIER_SEMANTICS:
             return Action(
                 ActionKind.UPDATE_MBARRIER,
@@ -321,7 +330,10 @@ class _KernelCompiler:
         text_id = int(self.cfg.kernel.text_ids[row])
         if text_id not in self.steps:
             self.steps[text_id] = compile_step(form)
-        return self.steps[text_id]
+        step = self.steps[text_id]
+        if step is not None and step.error_ulps and is_corrected_seed(self.cfg, row):
+            return replace(step, error_ulps=0)
+        return step
 
     def _build_barrier_move(self, row: int, form: InstructionForm, guard: Guard | None) -> Action:
         first = form.operands[0]

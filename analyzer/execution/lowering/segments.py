@@ -40,6 +40,7 @@ class ActionKind(StrEnum):
     BREAK_CONVERGENCE = "break_convergence"  # BREAK
     SAVE_CONVERGENCE_BARRIER = "save_convergence_barrier"  # BMOV R, B
     RESTORE_CONVERGENCE_BARRIER = "restore_convergence_barrier"  # BMOV B, R
+    TRAP = "trap"  # the launch ends with an error
 
 
 class AddressTerm(Struct, frozen=True):
@@ -220,6 +221,7 @@ class Segment(Struct, frozen=True, kw_only=True, eq=False):
     rank: tuple[int, int]  # order of execution: paths that reconverge at a segment run before it
     actions: tuple[Action, ...]
     terminator: Terminator
+    has_approximations: bool = False  # of functions whose last bits may matter
 
 
 class CompiledKernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):

@@ -184,13 +184,16 @@ def _list_effects(segment: Segment, kept_spaces: frozenset[AddressSpace]) -> lis
     effects = [_Effect(end.row, StorageMasks(writes, writes, 0, _make_mask(end.reads), end.guard))]
     for action in reversed(segment.actions):
         writes = _find_writes(action)
-        reads = _find_reads(action, kept_spaces)
+        reads = find_action_reads(action, kept_spaces)
         effects.append(_Effect(action.row, StorageMasks(writes, writes, 0, reads, action.guard)))
     return effects
 
 
-def _find_reads(action: Action, kept_spaces: frozenset[AddressSpace]) -> int:
-    """Return the mask of the registers that an action reads besides its guard."""
+def find_action_reads(action: Action, kept_spaces: frozenset[AddressSpace]) -> int:
+    """Return the mask of the registers that an action reads besides its guard.
+
+    kept_spaces: memory whose contents execution keeps, so that it reads what is stored there.
+    """
     slots: list[int] = []
     if action.kind is ActionKind.RESTORE_CONVERGENCE_BARRIER:
         slots += action.writes  # here the register that is read

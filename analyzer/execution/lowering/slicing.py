@@ -42,6 +42,7 @@ from analyzer.execution.lowering.spill_slots import (
     has_fixed_stack_frame,
     make_spill_slot_mask,
 )
+from analyzer.execution.lowering.traps import is_trap
 from analyzer.execution.lowering.unknown_values import (
     Effect,
     find_unknown_results,
@@ -425,7 +426,7 @@ class _BackwardPass:
             vote = None if reduced is None else find_predicate_unit(reduced)
             return _make_mask(tuple(unit for unit in form.uses if unit != vote)) | _make_guard_mask(form)
         if self.options.includes_control_flow and (
-            opcode.kind in CONTROL_FLOW_KINDS or restores or updates_mbarrier
+            opcode.kind in CONTROL_FLOW_KINDS or restores or updates_mbarrier or is_trap(opcode)
         ):
             return _make_mask(
                 (

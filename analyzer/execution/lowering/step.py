@@ -86,6 +86,7 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
     # not used then.
     quotient_index: int | None = None
     uniform_variant: "Step | None" = None  # equivalent step if all lanes hold the same first word
+    error_ulps: int = 0  # by which hardware may differ from the result, in units of its last place
     is_equality_compare: bool = False  # it tests whether its first two words are equal
 
     @property

@@ -27,6 +27,7 @@ from analyzer.execution.lowering.segments import (
 )
 from analyzer.execution.lowering.step import ConstantRead, SpecialRead, Step, StepInput, Value
 from analyzer.execution.machine.access_log import AccessLog
+from analyzer.execution.machine.approximations import ApproximateResults
 from analyzer.execution.machine.budget import Budget
 from analyzer.execution.machine.bulk_copies import split_access
 from analyzer.execution.machine.convergence import ConvergenceState
@@ -37,13 +38,13 @@ from analyzer.execution.machine.execution_listener import EventListeners, Execut
 from analyzer.execution.machine.group_factory import GroupFactory
 from analyzer.execution.machine.register_state import (
     ALL_LANES,
-    DIVERGENT_FLAG,
     LockstepGroup,
     RegisterState,
     RegisterView,
     UnknownOrigins,
     collapse_uniform_axes,
     drop_inactive_origins,
+    find_followed,
     join_origins,
     make_divergent_origin,
     mark_divergent,
@@ -57,8 +58,9 @@ from analyzer.execution.machine.tracked_memory import (
     compute_lane_addresses,
 )
 from analyzer.execution.machine.unknown_words import find_origin_if_all_unknown
+from analyzer.execution.machine.warp_order import WarpOrder
 from analyzer.ir.arrays import Addresses, BoolArray, IntArray
-from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, OpKind
+from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, OpKind, waits_for_others
 from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.isa.register_operands import PREDICATE_BASE
 
@@ -94,11 +96,12 @@ class AbstractMachine:
         self.groups = GroupFactory(batch)
         self.pending_groups: dict[int, list[LockstepGroup]] = {}
         self.speculation = SpeculationTracker(kernel, batch, self.counters)
-        self.convergence = ConvergenceState(kernel, batch, self.groups, self.speculation, self)
+        self.order = WarpOrder(batch.n_warps, batch.launch_shape.warps_per_cta, batch.unknown_words.doubts)
+        self.convergence = ConvergenceState(kernel, batch, self.groups, self.speculation, self.order, self)
         self.terminators = TerminatorExecutor(self.groups, self.convergence, self.speculation, self)
         self.tracked_spaces = kernel.slice.tracked_spaces
-        self.tracked_memory = TrackedMemory(batch) if self.tracked_spaces else None
-        self.overwritten_buffers = OverwrittenBuffers(batch.image.allocations)
+        self.tracked_memory = TrackedMemory(batch, self.order) if self.tracked_spaces else None
+        self.overwritten_buffers = OverwrittenBuffers(batch.image.allocations, self.order)
         # header runs of each warp when it last left a loop on assumption, by loop
         self.speculative_exit_runs: dict[int, IntArray] = {}
         self.loops_by_header, self.header_ranks = kernel.loops_by_header, kernel.header_ranks
@@ -172,7 +175,7 @@ class AbstractMachine:
             written = self.batch.find_region_writes(speculation.branch_row, speculation.reconvergence_block)
             needed = self.kernel.slice.live_in[block]
             view = RegisterView(self.state, group)
-            unknown = np.full((1, 1), speculation.origin | DIVERGENT_FLAG, dtype=np.int32)
+            unknown = mark_divergent(np.full((1, 1), speculation.origin, dtype=np.int32))
             for slot in written:
                 if needed >> slot & 1:
                     view.write(slot, view.read_value(slot), unknown)
@@ -188,8 +191,11 @@ class AbstractMachine:
         self.counters.count_segment(segment, view, self.batch)
         for on_segment in self.listeners.on_segment:
             on_segment(segment, view)
-        for action in segment.actions:
-            self._execute_action(action, view)
+        if segment.has_approximations:
+            self._execute_approximations(segment, view)
+        else:
+            for action in segment.actions:
+                self._execute_action(action, view)
         self._charge_budget(segment, view)
         successors = self._execute_terminator(segment, view)
         view.flush()
@@ -198,6 +204,15 @@ class AbstractMachine:
             if loop is not None and segment.block not in loop.blocks:
                 self.counters.loop_entries[loop.index, part.warp_indices] += 1
             self.enqueue_group(index, part)
+
+    def _execute_approximations(self, segment: Segment, view: RegisterView) -> None:
+        """Execute the actions of a segment, and find out whether the last bits of approximations matter."""
+        results = ApproximateResults(self, view)
+        for action in segment.actions:
+            sides = results.prepare(action)
+            self._execute_action(action, view)
+            results.keep(action, sides)
+        results.finish(segment)
 
     def _charge_budget(self, segment: Segment, view: RegisterView) -> None:
         """Charge a segment: steps of a group of all warps cost the words that they write, others all rows."""
@@ -227,7 +242,7 @@ class AbstractMachine:
                 if lanes.all():
                     lanes = None
             else:
-                lanes = lanes | (unknown != 0)
+                lanes = lanes | ~find_followed(unknown)
                 unknown = mark_divergent(unknown)
         match action.kind:
             case ActionKind.COMPUTE if action.step is not None:
@@ -244,6 +259,8 @@ class AbstractMachine:
                     for on_mbarrier in self.listeners.on_mbarrier:
                         on_mbarrier(action.mbarrier_operation, view, lanes)
                 self._complete_wait(action, view, lanes)
+            case ActionKind.TRAP:
+                self.counters.record_trap(action.row, view.group, is_certain=unknown is None)
             case _:
                 self.convergence.apply_barrier_action(action, view, lanes)
 
@@ -258,6 +275,8 @@ class AbstractMachine:
 
     def _complete_wait(self, action: Action, view: RegisterView, lanes: BoolArray | None) -> None:
         """End a wait: its predicate becomes true; a state word is unknown, an allocated address is zero."""
+        if waits_for_others(self.kernel.cfg.kernel.find_opcode(action.row)):
+            self.order.see_all(view.group.warp_indices)
         mask = None if lanes is None else self._limit_to_group(lanes, view)
         for slot in action.writes:
             if slot >= PREDICATE_BASE:
@@ -354,7 +373,7 @@ class AbstractMachine:
         for guard in access.lane_predicates:
             more, source = view.evaluate_guard(guard)
             if source is not None:
-                more, unknown = more | (source != 0), join_origins(unknown, source)
+                more, unknown = more | ~find_followed(source), join_origins(unknown, source)
             active = active & more
         return active, drop_inactive_origins(unknown, active)
 
@@ -411,16 +430,30 @@ class AbstractMachine:
                     view.write(slot, word.value, join_origins(word.origin, origin), word.delta, mask)
         if access.kind not in _WRITING_KINDS:
             if access.bulk is not None and access.bulk.kind in _WRITING_KINDS:
-                self.overwritten_buffers.store(access, ALL_LANES, None)
+                self.overwritten_buffers.store(access, view, ALL_LANES, None)
             return
         known = addresses if origin is None else None
         active = view.active if lanes is None else view.active & lanes
         if access.space in GLOBAL_SPACES:
-            self.overwritten_buffers.store(access, active, known)
-        if self.tracked_memory is not None and access.space in self.tracked_spaces:
-            self.tracked_memory.store(access, view, active, known)
-        if self.tracked_memory is not None and access.space is AddressSpace.DISTRIBUTED_SHARED:
-            self.tracked_memory.forget_shared()
+            self.overwritten_buffers.store(access, view, active, known)
+        if self.tracked_memory is not None:
+            self._store_tracked(self.tracked_memory, access, view, active, known)
+        while self.order.late_loads:  # this store has put them in doubt
+            self.speculation.mark_all_blocks(self.order.late_loads.pop())
+
+    def _store_tracked(
+        self,
+        memory: TrackedMemory,
+        access: LoweredAccess,
+        view: RegisterView,
+        active: BoolArray,
+        addresses: Addresses | None,
+    ) -> None:
+        """Store to shared or local memory."""
+        if access.space in self.tracked_spaces:
+            memory.store(access, view, active, addresses)
+        elif access.space is AddressSpace.DISTRIBUTED_SHARED:
+            memory.forget_shared()
 
     def forget_loaded(
         self,
@@ -438,9 +471,11 @@ class AbstractMachine:
     ) -> list[AbstractWord] | None:
         """Return the loaded words, one per result register; None if nothing of them is known."""
         if access.space in GLOBAL_SPACES:
-            return self.overwritten_buffers.mark_stale(
-                access, addresses, self.batch.load_global(access, addresses)
-            )
+            loaded = self.batch.load_global(access, addresses)
+            if loaded is not None:
+                active = view.active if lanes is None else view.active & lanes
+                self.overwritten_buffers.note_load(access, view, active, addresses)
+            return self.overwritten_buffers.mark_stale(access, addresses, loaded)
         if self.tracked_memory is not None and access.space in self.tracked_spaces:
             return self.tracked_memory.load(access, view, addresses, lanes)
         return None

@@ -28,6 +28,7 @@ from analyzer.execution.machine.cta_batch import CtaBatch
 from analyzer.execution.machine.group_factory import GroupFactory
 from analyzer.execution.machine.register_state import LockstepGroup, RegisterView, Speculation, WarpIndices
 from analyzer.execution.machine.speculation import SpeculationTracker
+from analyzer.execution.machine.warp_order import WarpOrder
 from analyzer.ir.arrays import BoolArray
 from analyzer.ir.scheduling import WARP_SIZE
 
@@ -44,6 +45,7 @@ class ConvergenceState:
         batch: CtaBatch,
         groups: GroupFactory,
         speculation: SpeculationTracker,
+        order: WarpOrder,
         scheduler: GroupScheduler,
     ) -> None:
         self.kernel, self.batch, self.groups, self.speculation = kernel, batch, groups, speculation
@@ -56,7 +58,7 @@ class ConvergenceState:
         self.waiting_lanes: dict[int, WordArray] = {}
         self.speculations: dict[int, tuple[Speculation, ...]] = {}
         self.cta_barriers = CtaBarriers(
-            batch, groups, speculation, scheduler, tracks_results=kernel.slice.tracks_barrier_results
+            batch, groups, speculation, order, scheduler, tracks_results=kernel.slice.tracks_barrier_results
         )
 
     @property

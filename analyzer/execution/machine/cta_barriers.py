@@ -36,6 +36,7 @@ from analyzer.execution.machine.register_state import (
     make_divergent_origin,
 )
 from analyzer.execution.machine.speculation import SpeculationTracker
+from analyzer.execution.machine.warp_order import Times, WarpOrder
 from analyzer.ir.arrays import BoolArray, IntArray
 from analyzer.ir.scheduling import WARP_SIZE
 
@@ -76,6 +77,7 @@ class _Pending(Struct, eq=False):
     expected: IntArray  # [cta], threads that open it, `_ALL_THREADS` for all that live
     codes: NDArray[np.int8]  # [cta], see above
     votes: _Votes  # of the whole batch
+    times: Times  # [n_warp], of their last arrivals, see `WarpOrder`
     waiting: GroupSuccessors  # with the segments at which they continue
     state: RegisterState
     row: int
@@ -89,11 +91,12 @@ class CtaBarriers:
         batch: CtaBatch,
         groups: GroupFactory,
         speculation: SpeculationTracker,
+        order: WarpOrder,
         scheduler: GroupScheduler,
         *,
         tracks_results: bool,
     ) -> None:
-        self.batch, self.groups, self.speculation = batch, groups, speculation
+        self.batch, self.groups, self.speculation, self.order = batch, groups, speculation, order
         self.scheduler: GroupScheduler = proxy(scheduler)
         self.tracks_results = tracks_results
         self.pending: dict[int, _Pending] = {}  # by number
@@ -149,6 +152,7 @@ class CtaBarriers:
                 is_here = np.zeros(len(self.batch.cta_numbers), dtype=bool)
                 is_here[self.batch.cta_indices[group.warp_indices]] = True
                 self._write_results(barrier, [group], *self._reduce(barrier, is_here))
+            self.order.see_all(group.warp_indices)
             return [(end.fall_through, group)]
         barrier = self.pending.setdefault(number, self._make_pending(state, end.row))
         barrier.expected[self.batch.cta_indices[group.warp_indices]] = count
@@ -166,6 +170,7 @@ class CtaBarriers:
             expected=np.full(n_ctas, _ALL_THREADS, dtype=np.int64),
             codes=np.zeros(n_ctas, dtype=np.int8),
             votes=_Votes(np.zeros(lanes, dtype=bool), np.zeros(lanes, dtype=np.int32)),
+            times=np.zeros(self.batch.n_warps, dtype=np.int32),
             waiting=[],
             state=state,
             row=row,
@@ -181,6 +186,7 @@ class CtaBarriers:
         """Add the threads of a group to a barrier, and how they came."""
         rows = group.warp_indices
         barrier.arrived[rows] |= group.mask
+        barrier.times[rows] = self.order.tick()
         if votes is None:
             return
         ctas = np.unique(self.batch.cta_indices[rows])
@@ -246,6 +252,7 @@ class CtaBarriers:
         barrier.codes[is_open & (came > wanted)] = _MIXED  # which of them met is not known
         results = self._reduce(barrier, is_open)
         rows = is_open[batch.cta_indices]
+        self._order_warps(barrier, is_open)
         barrier.arrived[rows] = False
         barrier.codes[is_open] = _NOT_YET
         if not barrier.arrived.any():
@@ -262,6 +269,18 @@ class CtaBarriers:
                     continue
                 self._write_results(barrier, [part], *results)
                 self.scheduler.enqueue_group(index, part)
+
+    def _order_warps(self, barrier: _Pending, is_open: BoolArray) -> None:
+        """Order what came before the barrier before what the warps do that it releases, in open CTAs."""
+        came = np.flatnonzero(barrier.arrived.any(axis=1) & is_open[self.batch.cta_indices])
+        is_whole = (barrier.expected == _ALL_THREADS)[self.batch.cta_indices]
+        self.order.see_all(came[is_whole[came]])
+        waits = np.zeros(self.batch.n_warps, dtype=bool)
+        for _, group in barrier.waiting:
+            waits[group.warp_indices] = True
+        some = came[~is_whole[came]]
+        if len(some):
+            self.order.pass_barrier(some, some[waits[some]], barrier.times[some])
 
     def _make_subgroup(self, group: LockstepGroup, here: BoolArray) -> LockstepGroup:
         """Return some warps of a group."""

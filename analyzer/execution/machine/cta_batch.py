@@ -14,6 +14,7 @@ from analyzer.execution.lowering.segments import CompiledKernel, LoweredAccess
 from analyzer.execution.lowering.step import Value, WordArray
 from analyzer.execution.machine.register_state import (
     DIVERGENT_FLAG,
+    ORIGIN_MASK,
     UnknownOrigins,
     collapse_uniform_axes,
     make_divergent_origin,
@@ -211,7 +212,7 @@ class CtaBatch:
 
     def record_branch_origin(self, row: int, origin: int) -> None:
         """Record the origin of the unknown condition of the branch at `row`."""
-        self.branch_origins.setdefault(row, origin & ~DIVERGENT_FLAG)
+        self.branch_origins.setdefault(row, origin & ORIGIN_MASK)
 
     def describe_origin(self, origin: int) -> tuple[str, int | None]:
         """Return the text and the row of an origin: the row of an instruction, else the text of a reason."""

@@ -6,7 +6,7 @@ from msgspec import Struct, field
 from analyzer.execution.lowering.segments import CompiledKernel, Segment
 from analyzer.execution.machine.access_log import AccessLog
 from analyzer.execution.machine.cta_batch import CtaBatch
-from analyzer.execution.machine.register_state import ALL_LANES, RegisterView
+from analyzer.execution.machine.register_state import ALL_LANES, LockstepGroup, RegisterView
 from analyzer.ir.arrays import IntArray
 from analyzer.ir.scheduling import WARP_SIZE
 
@@ -21,6 +21,9 @@ class ExecutionCounters(Struct, eq=False):
     # by branch row: warp instructions, of the grid, that ran on the assumption made there
     speculative_instructions: dict[int, float] = field(default_factory=dict)
     speculative_blocks: set[int] = field(default_factory=set)
+    trapped_warps: dict[int, int] = field(
+        default_factory=dict
+    )  # by row of a trap: a warp that surely runs it
 
     def count_segment(self, segment: Segment, view: RegisterView, batch: CtaBatch) -> None:
         """Count one run of a segment by a group."""
@@ -38,6 +41,11 @@ class ExecutionCounters(Struct, eq=False):
             self.speculative_instructions[speculation.branch_row] = (
                 self.speculative_instructions.get(speculation.branch_row, 0.0) + weight
             )
+
+    def record_trap(self, row: int, group: LockstepGroup, *, is_certain: bool) -> None:
+        """Record that a group runs a trap, unless it does so on an assumption."""
+        if is_certain and not group.speculations:
+            self.trapped_warps.setdefault(row, int(group.warp_indices[0]))
 
 
 def make_counters(

@@ -20,7 +20,7 @@ from msgspec import Struct
 from analyzer.execution.binding.image_builder import ConstantImage
 from analyzer.execution.lowering.segments import CompiledKernel, LoweredAccess
 from analyzer.execution.lowering.step import WordArray
-from analyzer.execution.machine.register_state import DIVERGENT_FLAG, UnknownOrigins
+from analyzer.execution.machine.register_state import ORIGIN_MASK, UnknownOrigins
 from analyzer.execution.machine.unknown_words import UnknownWords
 from analyzer.ir.arrays import Addresses, BoolArray
 from analyzer.ir.opcode import OpKind
@@ -84,7 +84,7 @@ class RandomData:
     def covers_unknowns(self, origin: UnknownOrigins, active: BoolArray) -> bool:
         """Return whether all unknown words that some addresses depend on have random words."""
         found = np.unique(np.where(active, origin, 0))
-        return all(self.has_random_data((one & ~DIVERGENT_FLAG) - 1) for one in found.tolist() if one)
+        return all(self.has_random_data((one & ORIGIN_MASK) - 1) for one in found.tolist() if one)
 
     def make_words(self, access: LoweredAccess, addresses: Addresses, *, is_uniform: bool) -> list[WordArray]:
         """Return the words at these addresses, one array per register.

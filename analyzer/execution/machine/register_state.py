@@ -9,7 +9,9 @@ or of the same warps in every CTA, works on such arrays; any other group on rows
 Origins. Each value has the origin of its unknown lanes: None if all lanes are known, else an int32 array with
 0 for a known lane, and else the row of the instruction that made the unknown value plus 1, or a larger number
 (see `CtaBatch.describe_origin`). Without `DIVERGENT_FLAG` the unknown lanes of a warp all differ from the
-value that is held by the same amount (see `UnknownWords`).
+value that is held by the same amount (see `UnknownWords`). With `DOUBT_FLAG` the value that is held is one of
+those that it may have, and is computed with: which one hangs on the order of warps, or on the last bits of a
+function (see `doubts`).
 
 Example, 2 CTAs in one column with 4 warps each: threadIdx.x is [1, 1, 4, 32], blockIdx.x is [2, 1, 1, 1],
 their sum [2, 1, 4, 32].
@@ -35,6 +37,8 @@ Deltas = NDArray[np.uint32]
 
 ALL_LANES: BoolArray = np.ones((1, 1), dtype=bool)
 DIVERGENT_FLAG = 1 << 28  # in an origin: unknown parts differ among the lanes of a warp
+DOUBT_FLAG = 1 << 27  # in an origin: the value that is held is possible; real unknowns outweigh it
+ORIGIN_MASK = DOUBT_FLAG - 1
 _N_STATE_AXES = 4
 _ZERO: WordArray = np.zeros((1, 1, 1, 1), dtype=np.uint32)
 _FALSE: BoolArray = np.zeros((1, 1, 1, 1), dtype=bool)
@@ -379,9 +383,20 @@ def join_origins(first: UnknownOrigins | None, second: UnknownOrigins | None) ->
 
 
 def mark_divergent(origin: UnknownOrigins) -> UnknownOrigins:
-    """Return the same origins, of values whose unknown parts differ among lanes."""
-    found: UnknownOrigins = np.where(origin != 0, origin | DIVERGENT_FLAG, 0).astype(np.int32)
+    """Return the same origins, of values whose unknown parts differ among lanes; doubts stay doubts."""
+    found: UnknownOrigins = np.where(find_followed(origin), origin, origin | DIVERGENT_FLAG).astype(np.int32)
     return found
+
+
+def find_followed(origin: UnknownOrigins) -> BoolArray:
+    """Return the lanes whose value is computed with: known ones, and those in doubt."""
+    found: BoolArray = (origin == 0) | ((origin & (DOUBT_FLAG | DIVERGENT_FLAG)) == DOUBT_FLAG)
+    return found
+
+
+def make_doubt_origin(row: int) -> int:
+    """Return the origin of values by an instruction that has brought one of several possible ones."""
+    return (row + 1) | DOUBT_FLAG
 
 
 def make_divergent_origin(row: int) -> int:

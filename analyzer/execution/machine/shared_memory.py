@@ -4,6 +4,8 @@ Invariant: while all CTAs store the same, one row of bytes represents all of the
 differs gives each CTA a row of its own.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 from msgspec import Struct
 
@@ -13,8 +15,11 @@ from analyzer.execution.machine.register_state import (
     Deltas,
     RegisterView,
     UnknownOrigins,
+    join_origins,
     make_divergent_origin,
+    make_doubt_origin,
 )
+from analyzer.execution.machine.warp_order import AccessOrder, WarpOrder, WordLanes
 from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import OpKind
 from analyzer.ir.scheduling import WARP_SIZE
@@ -66,6 +71,7 @@ class _StoreLanes(Struct, frozen=True, eq=False):
 
     memory_rows: IntArray  # [n], row of `SharedMemory.values`
     byte_offsets: IntArray  # [n]
+    warps: IntArray  # [n], in the batch
     active: BoolArray  # [n_warp, 32]
     is_in_bounds: BoolArray  # of the active lanes
 
@@ -81,10 +87,16 @@ class SharedMemory:
     Raises SharedMemoryTooLargeError if the CTAs need rows of their own with more than `capacity_bytes`.
     ctas: index of each warp's CTA in the batch.
     reserved_bytes: bytes of the system before a CTA's own.
+    order: of the warps of the batch, by which loads are in doubt.
     """
 
     def __init__(
-        self, ctas: IntArray, shared_bytes: int, reserved_bytes: int, capacity_bytes: int | None = None
+        self,
+        ctas: IntArray,
+        shared_bytes: int,
+        reserved_bytes: int,
+        order: WarpOrder,
+        capacity_bytes: int | None = None,
     ) -> None:
         n_bytes = align_shared_bytes(shared_bytes)
         self.cta_indices, self.n_ctas, self.n_bytes = ctas, int(ctas[-1]) + 1, n_bytes
@@ -96,6 +108,8 @@ class SharedMemory:
         self.reserved_bytes = reserved_bytes
         self.known[:, :reserved_bytes] = True  # the system's own bytes are zero at first
         self._touched = self.known[0].copy()  # bytes that may be known in some CTA
+        self.cell_bytes = _WORD_BYTES  # of which order is kept; 1 once a part of a word is stored
+        self.accesses = AccessOrder(order, 1, n_bytes // _WORD_BYTES)
 
     # ---- what is known ---------------------------------------------------------------------------
 
@@ -137,6 +151,8 @@ class SharedMemory:
         self.values = np.zeros((self.n_ctas, self.n_bytes), dtype=np.uint8)
         self.known = np.zeros((self.n_ctas, self.n_bytes), dtype=bool)
         self.values[:, :end], self.known[:, :end] = values, known
+        n_cells = -(-end // self.cell_bytes)
+        self.accesses = self.accesses.spread(self.n_ctas, self.n_bytes // self.cell_bytes, n_cells)
 
     # ---- stores ----------------------------------------------------------------------------------
 
@@ -169,9 +185,9 @@ class SharedMemory:
             n_bytes = min(4, access.width_bytes)
             if is_plain and place < len(data):
                 known = lanes.select(unknown[place]) == 0
-                self._write_bytes(lanes, 4 * place, n_bytes, lanes.select(words[place]), known)
+                self._write_bytes(lanes, 4 * place, n_bytes, lanes.select(words[place]), known, access.row)
             else:
-                self._forget_bytes(lanes, 4 * place, n_bytes)
+                self._forget_bytes(lanes, 4 * place, n_bytes, access.row)
 
     def _make_store_lanes(
         self, view: RegisterView, access: LoweredAccess, active: BoolArray, addresses: Addresses
@@ -187,30 +203,72 @@ class SharedMemory:
         at = extract_cta_offsets(np.broadcast_to(addresses, shape)[active]).astype(np.int64)
         owner = np.broadcast_to(places[:, None], shape)[active]
         inside = at + access.width_bytes <= self.n_bytes
-        return _StoreLanes(owner[inside], at[inside], active, inside)
+        warps = np.broadcast_to(view.group.warp_indices[:n_rows, None], shape)[active]
+        return _StoreLanes(owner[inside], at[inside], warps[inside], active, inside)
 
     def _write_bytes(
-        self, lanes: _StoreLanes, offset: int, n_bytes: int, words: WordArray, known: BoolArray
+        self, lanes: _StoreLanes, offset: int, n_bytes: int, words: WordArray, known: BoolArray, row: int
     ) -> None:
-        """Write the low bytes of words."""
+        """Write the low bytes of words; row: of the store."""
         if n_bytes == _WORD_BYTES and not _has_unaligned(lanes.byte_offsets):
-            at = (lanes.byte_offsets + offset) // _WORD_BYTES
-            self.values.view(np.uint32)[lanes.memory_rows, at] = words
-            self.known.view(np.uint32)[lanes.memory_rows, at] = np.where(known, _KNOWN_WORD, np.uint32(0))
-            self._touched.view(np.uint32)[at] = _KNOWN_WORD
+            at = (lanes.memory_rows, (lanes.byte_offsets + offset) // _WORD_BYTES)
+            values, flags = self.values.view(np.uint32), self.known.view(np.uint32)
+            new_flags = np.where(known, _KNOWN_WORD, np.uint32(0))
+            changes = (values[at] != words) | (flags[at] != _KNOWN_WORD) | ~known
+            disputed = self._note_store(lanes, offset, n_bytes, changes, row)
+            values[at], flags[at] = words, new_flags
+            self._touched.view(np.uint32)[at[1]] = _KNOWN_WORD
+            self._dispute(lanes, offset, n_bytes, disputed | (values[at] != words) | (flags[at] != new_flags))
             return
+        self._divide_cells()
         for byte in range(n_bytes):
-            at = lanes.byte_offsets + (offset + byte)
-            self.values[lanes.memory_rows, at] = (words >> np.uint32(8 * byte)).astype(np.uint8)
-            self.known[lanes.memory_rows, at] = known
-            self._touched[at] = True
+            place = (lanes.memory_rows, lanes.byte_offsets + (offset + byte))
+            parts = (words >> np.uint32(8 * byte)).astype(np.uint8)
+            changes = (self.values[place] != parts) | ~self.known[place] | ~known
+            disputed = self._note_store(lanes, offset + byte, 1, changes, row)
+            self.values[place], self.known[place] = parts, known
+            self._touched[place[1]] = True
+            self._dispute(lanes, offset + byte, 1, disputed | (self.values[place] != parts))
 
-    def _forget_bytes(self, lanes: _StoreLanes, offset: int, n_bytes: int) -> None:
-        """Make these bytes unknown."""
+    # ---- order of accesses -----------------------------------------------------------------------
+
+    def _divide_cells(self) -> None:
+        """Keep the order of accesses by bytes from now on."""
+        if self.cell_bytes == 1:
+            return
+        self.cell_bytes, end = 1, self.n_bytes // _WORD_BYTES
+        self.accesses = self.accesses.spread(len(self.values), self.n_bytes, end, _WORD_BYTES)
+
+    def _list_cells(self, lanes: _StoreLanes, offset: int, n_bytes: int) -> Iterator[WordLanes]:
+        """Yield the cells of a store, from an offset on."""
+        for byte in range(0, n_bytes, self.cell_bytes):
+            cells = (lanes.byte_offsets + (offset + byte)) // self.cell_bytes
+            yield WordLanes(lanes.memory_rows, cells, lanes.warps)
+
+    def _note_store(
+        self, lanes: _StoreLanes, offset: int, n_bytes: int, changes: BoolArray, row: int, operation: str = ""
+    ) -> BoolArray:
+        """Note a store; return the lanes whose bytes are disputed, see `AccessOrder.store`."""
+        disputed = np.zeros(len(changes), dtype=bool)
+        for cells in self._list_cells(lanes, offset, n_bytes):
+            disputed |= self.accesses.store(cells, changes, row, operation)
+        return disputed
+
+    def _dispute(self, lanes: _StoreLanes, offset: int, n_bytes: int, disputed: BoolArray) -> None:
+        """Note that it is not known which of several values came last."""
+        if disputed.any():
+            for cells in self._list_cells(lanes, offset, n_bytes):
+                self.accesses.dispute(cells.select(disputed))
+
+    def _forget_bytes(self, lanes: _StoreLanes, offset: int, n_bytes: int, row: int) -> None:
+        """Make these bytes unknown; row: of the store."""
         at = lanes.byte_offsets + offset
         low, high = int(at.min()), int(at.max()) + n_bytes
         if not self._touched[low:high].any():
             return
+        if n_bytes < _WORD_BYTES or _has_unaligned(at):
+            self._divide_cells()
+        self._note_store(lanes, offset, n_bytes, np.ones(len(at), dtype=bool), row)
         for byte in range(n_bytes):
             self.known[lanes.memory_rows, at + byte] = False
         self._touched[low:high] = self.known[:, low:high].any(axis=0)
@@ -226,6 +284,9 @@ class SharedMemory:
             return False
         if not self.known[lanes.memory_rows, lanes.byte_offsets].all():
             return False
+        everywhere = np.ones(len(lanes.byte_offsets), dtype=bool)
+        disputed = self._note_store(lanes, 0, _WORD_BYTES, everywhere, access.row, access.atomic_operation)
+        self._dispute(lanes, 0, _WORD_BYTES, disputed)
         added = lanes.select(np.ones((1, 1), dtype=np.uint32) if counts else words[0])
         _ATOMIC_OPERATIONS[access.atomic_operation].at(
             self.values.view(np.uint32), (lanes.memory_rows, lanes.byte_offsets >> 2), added
@@ -234,8 +295,11 @@ class SharedMemory:
 
     # ---- loads -----------------------------------------------------------------------------------
 
-    def load(self, access: LoweredAccess, view: RegisterView, addresses: Addresses) -> list[AbstractWord]:
+    def load(
+        self, access: LoweredAccess, view: RegisterView, addresses: Addresses, active: BoolArray
+    ) -> list[AbstractWord]:
         """Return what the group loads, one word per register."""
+        given = addresses
         places: IntArray = np.zeros((1, 1), dtype=np.int64)
         if len(self.values) > 1:
             places, addresses = (
@@ -262,8 +326,45 @@ class SharedMemory:
                 origin = view.from_warp_rows(
                     np.where(known, 0, make_divergent_origin(access.row)).astype(np.int32)
                 )
+            if known.any():
+                doubt = self._find_doubts(access, view, given, active, _WORD_BYTES * place)
+                origin = join_origins(origin, doubt)
             found.append(AbstractWord(view.from_warp_rows(value), origin))
         return found
+
+    def _find_doubts(
+        self, access: LoweredAccess, view: RegisterView, addresses: Addresses, active: BoolArray, offset: int
+    ) -> UnknownOrigins | None:
+        """Note that a group loads bytes; return the origin of those that are in doubt, None without any.
+
+        offset: of these bytes from the addresses.
+        """
+        warps, arrays = view.group.warp_indices, [addresses, active]
+        uniform = view.find_cta_uniform_rows(arrays) if len(self.values) == 1 else None
+        at, lanes_here = [view.to_warp_rows(one) for one in arrays] if uniform is None else uniform
+        is_alike = uniform is not None and view.group.has_same_warps_in_ctas
+        warps = warps[: view.n_first_cta_warps] if is_alike else warps
+        if at.shape[1] == 1:
+            lanes_here = np.logical_or.reduce(lanes_here, axis=1, keepdims=True)
+        shape = (len(warps), at.shape[1])
+        first = np.broadcast_to(extract_cta_offsets(at).astype(np.int64), shape)
+        here = np.broadcast_to(lanes_here, shape) & (first + access.width_bytes <= self.n_bytes)
+        offsets = first + offset
+        memory_rows = np.broadcast_to(self._find_memory_rows(view)[: len(warps), None], shape)
+        lanes = WordLanes(memory_rows[here], offsets[here], np.broadcast_to(warps[:, None], shape)[here])
+        if not lanes.cells.size:
+            return None
+        if access.width_bytes < _WORD_BYTES or _has_unaligned(lanes.cells):
+            self._divide_cells()
+        doubtful = np.zeros(len(lanes.cells), dtype=bool)
+        for byte in range(0, min(_WORD_BYTES, access.width_bytes), self.cell_bytes):
+            cells = (lanes.cells + byte) // self.cell_bytes
+            doubtful |= self.accesses.load(WordLanes(lanes.rows, cells, lanes.warps), access.row)
+        if not doubtful.any():
+            return None
+        origin = np.zeros(shape, dtype=np.int32)
+        origin[here] = np.where(doubtful, make_doubt_origin(access.row), 0)
+        return origin[None, None] if is_alike else view.from_warp_rows(origin)
 
     def _load_bytes(
         self, places: IntArray, at: IntArray, width: int, inside: BoolArray

@@ -7,6 +7,7 @@ import numpy as np
 from analyzer.execution.binding.constant_image import Allocation
 from analyzer.execution.lowering.segments import AddressExpression, LoweredAccess
 from analyzer.execution.lowering.step import Value
+from analyzer.execution.machine.buffer_reads import BufferReads
 from analyzer.execution.machine.cta_batch import CtaBatch
 from analyzer.execution.machine.local_memory import LocalMemory
 from analyzer.execution.machine.register_state import (
@@ -16,6 +17,7 @@ from analyzer.execution.machine.register_state import (
     make_divergent_origin,
 )
 from analyzer.execution.machine.shared_memory import AbstractWord, SharedMemory
+from analyzer.execution.machine.warp_order import WarpOrder
 from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import AddressSpace
 
@@ -70,7 +72,9 @@ def compute_address_strides(form: AddressExpression, view: RegisterView) -> IntA
 class OverwrittenBuffers:
     """Bytes of buffers with known contents that the kernel has overwritten: they are unknown from then on."""
 
-    def __init__(self, allocations: Sequence[Allocation]) -> None:
+    def __init__(self, allocations: Sequence[Allocation], order: WarpOrder) -> None:
+        self.order = order
+        self.reads: dict[int, BufferReads] = {}  # by the address of an allocation with known contents
         self.stale_bytes = [
             (a, np.zeros(len(a.contents), dtype=bool)) for a in allocations if a.contents is not None
         ]
@@ -84,7 +88,20 @@ class OverwrittenBuffers:
         ]
         return any(addresses is None or bool((a.contains(addresses) & active).any()) for a in held)
 
-    def store(self, access: LoweredAccess, active: BoolArray, addresses: Addresses | None) -> None:
+    def note_load(
+        self, access: LoweredAccess, view: RegisterView, active: BoolArray, addresses: Addresses
+    ) -> None:
+        """Note a load of known contents."""
+        for allocation, stale in self.stale_bytes:
+            if (inside := allocation.contains(addresses) & active).any():
+                if allocation.address not in self.reads:
+                    self.reads[allocation.address] = BufferReads(self.order, len(stale))
+                offsets, warps = _list_lanes(allocation, view, inside, addresses)
+                self.reads[allocation.address].load(offsets, warps, access.width_bytes, access.row)
+
+    def store(
+        self, access: LoweredAccess, view: RegisterView, active: BoolArray, addresses: Addresses | None
+    ) -> None:
         """Mark the bytes that lanes store to as stale; all bytes if addresses are unknown."""
         for allocation in self.filled_allocations:
             if addresses is None or bool((allocation.contains(addresses) & active).any()):
@@ -97,6 +114,10 @@ class OverwrittenBuffers:
             inside = allocation.contains(addresses) & active
             if inside.any():
                 self.overwritten_addresses.add(allocation.address)
+                if (reads := self.reads.get(allocation.address)) is not None:
+                    reads.store(
+                        *_list_lanes(allocation, view, inside, addresses), access.width_bytes, access.row
+                    )
                 offsets = np.broadcast_to(addresses, inside.shape)[inside] - np.uint64(allocation.address)
                 for byte in range(access.width_bytes):
                     is_stale[np.minimum(offsets.astype(np.int64) + byte, len(is_stale) - 1)] = True
@@ -128,6 +149,16 @@ class OverwrittenBuffers:
         return loaded
 
 
+def _list_lanes(
+    allocation: Allocation, view: RegisterView, inside: BoolArray, addresses: Addresses
+) -> tuple[IntArray, IntArray]:
+    """Return the offsets in an allocation that lanes access, and the warp of each."""
+    rows = view.group.warp_indices[:, None]
+    here = np.broadcast_to(view.to_warp_rows(inside), (len(rows), inside.shape[-1]))
+    offsets = np.broadcast_to(view.to_warp_rows(addresses), here.shape)[here] - np.uint64(allocation.address)
+    return offsets.astype(np.int64), np.broadcast_to(rows, here.shape)[here]
+
+
 def _mark_unknown(stale: BoolArray, access: LoweredAccess, loaded: list[AbstractWord]) -> list[AbstractWord]:
     """Return loaded words that are unknown where they are stale."""
     origin = np.where(stale, make_divergent_origin(access.row), 0).astype(np.int32)
@@ -137,8 +168,8 @@ def _mark_unknown(stale: BoolArray, access: LoweredAccess, loaded: list[Abstract
 class TrackedMemory:
     """Contents of shared and local memory."""
 
-    def __init__(self, batch: CtaBatch) -> None:
-        self.batch = batch
+    def __init__(self, batch: CtaBatch, order: WarpOrder) -> None:
+        self.batch, self.order = batch, order
         self.shared: SharedMemory | None = None
         self.local = LocalMemory(batch)
 
@@ -150,6 +181,7 @@ class TrackedMemory:
                 self.batch.cta_indices,
                 shape.shared_bytes,
                 shape.reserved_shared_bytes,
+                self.order,
                 self.batch.shared_capacity_bytes,
             )
         return self.shared
@@ -177,10 +209,11 @@ class TrackedMemory:
         self, access: LoweredAccess, view: RegisterView, addresses: Addresses, lanes: BoolArray | None
     ) -> list[AbstractWord] | None:
         """Return what the group loads, one word per register; None if nothing of it is known."""
+        active = view.active if lanes is None else view.active & lanes
         if access.space is AddressSpace.LOCAL:
-            active = view.to_warp_rows(view.active if lanes is None else view.active & lanes)
-            return self.local.load(access, view, np.broadcast_to(active, view.group.mask.shape), addresses)
-        return None if access.n_matrices else self._ensure_shared().load(access, view, addresses)
+            rows = np.broadcast_to(view.to_warp_rows(active), view.group.mask.shape)
+            return self.local.load(access, view, rows, addresses)
+        return None if access.n_matrices else self._ensure_shared().load(access, view, addresses, active)
 
     def _store_generic(self, access: LoweredAccess, view: RegisterView, addresses: Addresses | None) -> None:
         """Make shared and local memory unknown unless all addresses of a generic store are global."""

@@ -21,10 +21,13 @@ from numpy.typing import NDArray
 from analyzer.execution.lowering.atomic_counters import MIN_COUNTER_PARTICIPANTS, is_atomic_counter
 from analyzer.execution.lowering.segments import CompiledKernel, LoweredAccess
 from analyzer.execution.lowering.step import AffineRule, Step, Value
+from analyzer.execution.machine.doubts import Doubt
 from analyzer.execution.machine.register_state import (
     DIVERGENT_FLAG,
+    ORIGIN_MASK,
     RegisterView,
     UnknownOrigins,
+    find_followed,
     join_origins,
     make_divergent_origin,
 )
@@ -42,7 +45,8 @@ class AddressConfidence(IntEnum):
     INDEXED_ROW = 1  # distances between lanes, in a row that a loaded word selects
     LANE_PATTERN = 2  # distances between lanes, in a place that unknown arguments select
     LOCATION = 3  # by assumption also which bytes are shared with other requests
-    EXACT = 4  # all: addresses depend on no unknown word
+    POSSIBLE = 4  # all, of one of the addresses that the order of warps, or last bits, may lead to
+    EXACT = 5  # all: addresses depend on no unknown word
 
 
 class UnknownWords:
@@ -52,6 +56,7 @@ class UnknownWords:
         self._kernel = kernel
         # rows of atomics whose results were taken to be unequal to a known number
         self.atomic_counters: set[int] = set()
+        self.doubts: dict[int, Doubt] = {}  # by the row of the instruction that brought the value
         self._read_as_float: dict[int, bool] = {}
 
     def find_load_origin(
@@ -81,6 +86,8 @@ class UnknownWords:
     ) -> bool:
         """Return whether unknown inputs change the distances between lanes, as a pitch times a lane's row."""
         if step.affine_rule is AffineRule.LINEAR or not any(word.shape[-1] > 1 for word in words):
+            return False
+        if bool(find_followed(origin).all()):
             return False
         if step.is_upper_word and self._is_all_loaded(origin):
             return False
@@ -130,6 +137,8 @@ class UnknownWords:
         if origin is None:
             return AddressConfidence.EXACT
         here = np.where(active, origin, 0)
+        if bool(find_followed(here).all()):
+            return AddressConfidence.POSSIBLE if here.any() else AddressConfidence.EXACT
         if _has_divergent(here):
             return AddressConfidence.NONE
         rows = _find_origin_rows(here)
@@ -220,8 +229,8 @@ def _find_origin_rows(origin: UnknownOrigins) -> list[int]:
 
 
 def find_instruction_rows(origin: UnknownOrigins) -> list[int]:
-    """Return the rows in origins without the divergent flag."""
-    return [row & ~DIVERGENT_FLAG for row in _find_origin_rows(origin)]
+    """Return the rows in origins without flags."""
+    return [(one & ORIGIN_MASK) - 1 for one in np.unique(origin).tolist() if one]
 
 
 def _is_any_set(flags: Sequence[bool], places: Sequence[int]) -> bool:

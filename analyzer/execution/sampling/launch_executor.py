@@ -97,7 +97,7 @@ def execute_launch(
 ) -> ExecutionResult:
     """Execute a launch abstractly, up to the step limit; the profile holds what is known then.
 
-    Raises UsageError if an address is not aligned to its access: the launch would fault.
+    Raises UsageError if the launch would fault: at a trap, or at an address that is not aligned.
     """
     kernel = compiled or compile_kernel(
         cfg, loop_forest, knows_memory=image.has_contents, knows_tensors=bool(image.tensors)
@@ -107,6 +107,7 @@ def execute_launch(
     )
     executor = LaunchExecutor(task)
     sample, sums = executor.run()
+    _check_traps(kernel, sums)
     _check_alignment(kernel, sums)
     is_rough = task.options.rough_boxes is not None
     shares = {} if is_rough else _find_distinct_row_shares(task, launch, sample, sums)
@@ -142,6 +143,18 @@ def _find_complete_log(sample: CtaSample, sums: LaunchSums) -> AccessLog | None:
         if is_all and log is not None and log.global_records is not None and not sums.stop_reason
         else None
     )
+
+
+def _check_traps(kernel: CompiledKernel, sums: LaunchSums) -> None:
+    """Raise UsageError if a thread surely runs into a trap."""
+    code = kernel.cfg.kernel
+    for row, (cta, warp) in sorted(sums.traps.items()):
+        line = code.find_source_line(row)
+        raise UsageError(
+            f"{code.name} would fault: warp {warp} of CTA {cta} runs into {code.decode_form(row).text} at "
+            f"{int(code.addresses[row]):#06x}{f' ({line})' if line else ''}",
+            hint="check the arguments: a trap or a failed assertion ends the launch with an error",
+        )
 
 
 def _check_alignment(kernel: CompiledKernel, sums: LaunchSums) -> None:

@@ -9,6 +9,7 @@ from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.access_log import AccessLog
 from analyzer.execution.machine.access_totals import AccessKey, AccessTotals
 from analyzer.execution.machine.cta_batch import CtaBatch
+from analyzer.execution.machine.doubts import Doubt
 from analyzer.execution.mbarriers.mbarrier_recorder import MbarrierRecorder
 from analyzer.execution.profile.cta_work import SampledWork
 from analyzer.execution.profile.execution_profile import WarpClass
@@ -30,6 +31,9 @@ class LaunchSums(Struct, eq=False):
     branch_origins: dict[int, tuple[str, int | None]] = field(default_factory=dict)
     # Rows of atomics whose results were taken to differ from those of others (see `atomic_counters`).
     atomic_counters: set[int] = field(default_factory=set)
+    doubts: dict[int, Doubt] = field(default_factory=dict)  # by the row of the instruction
+    # By row of a trap that surely runs: the first CTA, and its warp, that run it.
+    traps: dict[int, tuple[int, int]] = field(default_factory=dict)
     warp_classes: list[WarpClass] = field(default_factory=list)
     cta_work: list[SampledWork] = field(default_factory=list)
     memory_log: AccessLog | None = None  # of the only batch, None if there are several
@@ -50,6 +54,10 @@ def collect_batch(machine: AbstractMachine, stop_reason: str, sums: LaunchSums) 
         sums.speculative_instructions[row] = sums.speculative_instructions.get(row, 0.0) + weight
         sums.branch_origins.setdefault(row, batch.describe_origin(batch.branch_origins[row]))
     sums.atomic_counters |= batch.unknown_words.atomic_counters
+    sums.doubts |= batch.unknown_words.doubts
+    for row, warp in counters.trapped_warps.items():
+        cta = int(batch.cta_numbers[batch.cta_indices[warp]])
+        sums.traps.setdefault(row, (cta, int(batch.warp_ids[warp])))
     sums.speculative_blocks |= counters.speculative_blocks
     for row in counters.speculative_instructions:
         sums.speculative_blocks |= batch.branch_regions.find_blocks(row, batch.find_reconvergence_block(row))

@@ -14,6 +14,7 @@ from analyzer.execution.footprint.grid_traffic import RequestedBytes, build_grid
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.lowering.segments import LoweredAccess
 from analyzer.execution.machine.access_totals import READ_KINDS, WRITE_KINDS, AccessTotals
+from analyzer.execution.machine.doubts import DoubtKind
 from analyzer.execution.machine.unknown_words import AddressConfidence
 from analyzer.execution.profile.cta_work import build_cta_work
 from analyzer.execution.profile.execution_profile import (
@@ -345,7 +346,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
                     row=row,
                     origin=text or self._format_origin(origin_row),
                     origin_row=origin_row,
-                    rule=self.task.options.branch_decider.reasons.get(row, "all ways taken"),
+                    rule=self.task.options.branch_decider.reasons.get(row, self._find_default_rule(row)),
                     hint=self._format_hint(row, header, origin_row, missing),
                     instruction_share=min(1.0, weight / total),
                     missing_input=missing or MissingInput(option=self._format_branch_option(row, header)),
@@ -355,11 +356,31 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
             )
         return tuple(found)
 
+    def _find_default_rule(self, row: int) -> str:
+        return "one order of the warps is taken" if row in self.sums.doubts else "all ways taken"
+
     def _format_origin(self, row: int | None) -> str:
+        """Format what a value is from; of one in doubt, why it is."""
         if row is None:
             return ""
+        place, doubt = self._format_place(row), self.sums.doubts.get(row)
+        match None if doubt is None else doubt.kind:
+            case DoubtKind.APPROXIMATE:
+                return f"the last bits of {place}, which is an approximation"
+            case DoubtKind.UNORDERED if doubt is not None:
+                return f"the order of warps: no barrier between {place} and {self._format_place(doubt.row)}"
+            case DoubtKind.DISPUTED if doubt is not None:
+                store = self._format_place(doubt.row)
+                return f"the order of threads: several values are stored to what {place} loads, as by {store}"
+            case _:
+                return place
+
+    def _format_place(self, row: int) -> str:
         kernel = self.task.kernel.cfg.kernel
-        return f"{int(kernel.addresses[row]):#06x} {kernel.decode_form(row).text}"
+        line = kernel.find_source_line(row)
+        return (
+            f"{int(kernel.addresses[row]):#06x} {kernel.decode_form(row).text}{f' ({line})' if line else ''}"
+        )
 
     def _find_exited_header(self, row: int) -> int | None:
         """Return the address of the header of the loop that a branch leaves; None if it leaves none."""
@@ -421,8 +442,13 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
                 f"the atomic at {places} counts: what the one of many does that gets a certain number, "
                 "as the last CTA of a grid, is not counted"
             )
+        possible = [t.access.row for t in self._sort_totals() if t.trust is AddressConfidence.POSSIBLE]
+        if possible:
+            places = ", ".join(f"{int(cfg.kernel.addresses[row]):#06x}" for row in dict.fromkeys(possible))
+            causes = "; ".join(map(self._format_origin, sorted(self.sums.doubts)))
+            notes.append(f"the address at {places} is one of several that are possible: it hangs on {causes}")
         estimated = [
-            t for t in self._sort_totals() if AddressConfidence.NONE < t.trust < AddressConfidence.EXACT
+            t for t in self._sort_totals() if AddressConfidence.NONE < t.trust < AddressConfidence.POSSIBLE
         ]
         if estimated:
             addresses = [

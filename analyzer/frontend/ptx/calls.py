@@ -32,6 +32,7 @@ from analyzer.frontend.ptx.statements import (
     PtxVector,
 )
 
+_FAILED_ASSERTION = "__assertfail"  # of the driver: it ends the launch with an error, as a trap does
 _MAX_DEPTH = 16
 _MAX_STATEMENTS = 1 << 18  # of one kernel with all that it calls
 
@@ -141,6 +142,9 @@ class _Inliner:
         results, name, arguments = _parse_call(call.operands)
         callee = self.functions.get(name)
         self.n_calls += 1
+        if name == _FAILED_ASSERTION:
+            self.out.append(replace(call, name="trap", modifiers=(), operands=()))
+            return
         if callee is None or name in frame.stack or len(frame.stack) > _MAX_DEPTH:
             self._forget_results(call, [r + frame.suffix for r in results])
             return

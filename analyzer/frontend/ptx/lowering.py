@@ -66,6 +66,7 @@ from analyzer.frontend.ptx.virtual_code import (
     VirtualInstruction,
     format_operand,
 )
+from analyzer.frontend.ptx_parameters import name_parameter_type
 from analyzer.hardware.gpu_database import load_arch
 from analyzer.ir.launch import Dim3
 from analyzer.ir.module import (
@@ -296,13 +297,15 @@ def _lay_out_parameters(function: PtxFunction, base: int) -> tuple[tuple[Paramet
         position = _align(base + position, variable.alignment_bytes) - base
         size = max(variable.n_bytes, 1)
         offsets[variable.name] = position
-        is_long = variable.n_elements == 1 and size == _POINTER_BYTES
+        type_name = name_parameter_type(variable.type_name, is_scalar=variable.n_elements == 1)
+        is_long = variable.n_elements == 1 and size == _POINTER_BYTES and type_name != "f64"
         found.append(
             Parameter(
                 ordinal=ordinal,
                 offset=position,
                 size_bytes=size,
                 is_pointer=True if variable.is_pointer else None if is_long else False,
+                type_name="" if variable.is_pointer else type_name,
             )
         )
         position += size

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import reduce
 
 import numpy as np
+from msgspec.structs import replace
 
 from analyzer.execution.lowering.semantics.integer_compare import JOIN_FUNCTIONS, make_compare_step
 from analyzer.execution.lowering.semantics.operand_parser import (
@@ -219,6 +220,9 @@ _MUFU_FUNCTIONS: dict[str, Callable[[Value], Value]] = {
 }
 
 
+# Errors of the approximations ("Mathematical functions", CUDA C++ programming guide), rounded up.
+_MUFU_ERROR_ULPS = {"RCP": 1}
+_DEFAULT_ERROR_ULPS = 2
 _MUFU_64H_FUNCTIONS: dict[str, Callable[[Value], Value]] = {
     "RCP64H": lambda x: 1 / x,
     "RSQ64H": lambda x: 1 / np.sqrt(x),
@@ -226,7 +230,7 @@ _MUFU_64H_FUNCTIONS: dict[str, Callable[[Value], Value]] = {
 
 
 def compile_float_function(form: InstructionForm) -> Step:
-    """Compile MUFU. The hardware result differs by about one ulp, which code around it tolerates."""
+    """Compile MUFU: the nearest number, from which hardware may differ by some units in the last place."""
     if _MUFU_64H_FUNCTIONS.keys() & set(form.opcode.modifiers):
         return _compile_mufu_64h(form)
     parser = OperandParser(form)
@@ -234,9 +238,11 @@ def compile_float_function(form: InstructionForm) -> Step:
     flushes = parser.take_modifier("FTZ")
     result, number = parser.take_result(), take_single(parser, flushes=flushes)
     parser.expect_end()
-    return make_step(
+    step = make_step(
         ignore_float_errors(lambda x: (to_single_bits(function(x), flushes=flushes),)), [number], [result]
     )
+    errors = (ulps for name, ulps in _MUFU_ERROR_ULPS.items() if name in form.opcode.modifiers)
+    return replace(step, error_ulps=next(errors, _DEFAULT_ERROR_ULPS))
 
 
 def _compile_mufu_64h(form: InstructionForm) -> Step:
@@ -250,4 +256,4 @@ def _compile_mufu_64h(form: InstructionForm) -> Step:
         number = function((x.astype(np.uint64) << np.uint64(32)).view(np.float64))
         return ((number.view(np.uint64) >> np.uint64(32)).astype(np.uint32),)
 
-    return make_step(ignore_float_errors(apply), [upper], [result])
+    return replace(make_step(ignore_float_errors(apply), [upper], [result]), error_ulps=1)
