@@ -4,11 +4,13 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from analyzer.render.number_format import PROVENANCE_MARKS
 from analyzer.report.analyze_schema import AdviceEntry, KernelReport
 from analyzer.text.source import shorten_source
 
 _MIN_GAIN_SHARE = 0.03
 _MAX_OTHER_PLACES = 4
+_GUESS_MARK = PROVENANCE_MARKS["assumed"]
 
 
 def make_advice_list(kernel: KernelReport) -> RenderableType:
@@ -29,7 +31,7 @@ def make_advice_list(kernel: KernelReport) -> RenderableType:
 
 
 def _make_finding_lines(number: int, entry: AdviceEntry) -> list[RenderableType]:
-    gain = f"gains {entry.gain_share:.0%} ({entry.gain_cycles:,.0f} cycles)"
+    gain = f"gains {_GUESS_MARK * entry.is_guess}{entry.gain_share:.0%} ({entry.gain_cycles:,.0f} cycles)"
     header = Text.assemble(f"  {number}. ", (entry.rule, "bold"), f"  {gain}{_format_place(entry)}")
     details = [entry.finding + _format_other_places(entry), f"do: {entry.action}"]
     return [
@@ -40,7 +42,8 @@ def _make_finding_lines(number: int, entry: AdviceEntry) -> list[RenderableType]
 
 
 def _format_share(entry: AdviceEntry) -> str:
-    return f"at most {entry.gain_share:.1%}" if entry.gain_is_limit else f"{entry.gain_share:.1%}"
+    limit = "at most " if entry.gain_is_limit else ""
+    return f"{limit}{_GUESS_MARK * entry.is_guess}{entry.gain_share:.1%}"
 
 
 def _format_place(entry: AdviceEntry) -> str:

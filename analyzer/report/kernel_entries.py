@@ -181,6 +181,7 @@ def _make_advice_entries(analysis: KernelAnalysis) -> tuple[AdviceEntry, ...]:
             gain_cycles=finding.gain_cycles,
             gain_share=finding.gain_share,
             gain_is_limit=finding.gain_is_limit,
+            is_guess=finding.is_guess,
             gain_basis=finding.gain_basis,
             address=None if finding.row is None else int(kernel.addresses[finding.row]),
             opcode="" if finding.row is None else kernel.find_opcode(finding.row).mnemonic,

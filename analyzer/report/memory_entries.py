@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from analyzer.demand.access_bytes import count_ideal_sectors, count_ideal_wavefronts
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
-from analyzer.ir.opcode import MEMORY_KINDS, SHARED_SPACES, AddressSpace, Opcode
+from analyzer.execution.profile.provenance import find_worst_provenance
+from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, SHARED_SPACES, AddressSpace, Opcode
 from analyzer.report.analyze_schema import MemoryEntry, MemorySpaceEntry, TrafficEntry
 from analyzer.report.counts_entries import count_grid_warps
 from analyzer.report.kernel_analysis import KernelAnalysis
@@ -149,6 +150,7 @@ def _make_space_entry(
         wavefronts=total if on_chip else None,
         ideal_wavefronts=ideal_total if on_chip else None,
         worst_address=int(analysis.kernel.addresses[worst.row]) if worst and most > 0 else None,
+        provenance=find_worst_provenance(access.provenance for _, _, access in known).value,
     )
 
 
@@ -162,6 +164,9 @@ def make_traffic_entry(profile: ExecutionProfile | None) -> TrafficEntry | None:
         read_unique_bytes=traffic.read_unique_bytes,
         written_bytes=traffic.written_bytes,
         written_unique_bytes=traffic.written_unique_bytes,
+        provenance=find_worst_provenance(
+            access.provenance for access in profile.accesses if access.space in GLOBAL_SPACES
+        ).value,
     )
 
 
