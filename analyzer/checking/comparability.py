@@ -49,7 +49,7 @@ def find_report_gpus(report: Report, gpu_names: Sequence[str]) -> list[Gpu]:
 
 
 def list_clock_notes(gpus: Iterable[Gpu]) -> Iterator[str]:
-    """Yield a note where a launch on its own, which a check times, may have another clock than lasting work."""
+    """Yield a note where a kernel timed alone, as a check does, may have another clock than lasting work."""
     names = [
         gpu.name
         for gpu in gpus
@@ -58,8 +58,8 @@ def list_clock_notes(gpus: Iterable[Gpu]) -> Iterator[str]:
     ]
     if names:
         yield (
-            f"each kernel is timed alone (--timing kernel): on {list_names_for_people(names, 3)} its clock, and "
-            "with it its cycles, may be above those that `analyze` reports for launches that follow each other"
+            f"each kernel is timed alone (--timing kernel): on {list_names_for_people(names, 3)} its clock "
+            "and its cycles may be above those that `analyze` reports for launches that follow each other"
         )
 
 

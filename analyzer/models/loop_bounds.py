@@ -18,7 +18,7 @@ from analyzer.flow.loops import Loop
 from analyzer.ir.arrays import FloatArray
 from analyzer.isa.register_operands import N_REGISTER_UNITS
 from analyzer.models.bounds import ISSUE_BOUND, LATENCY_BOUND, compute_gpu_bounds, compute_sm_bounds
-from analyzer.models.interface import ModelInput, Stall, sort_largest_first
+from analyzer.models.interface import Stall, sort_largest_first
 from analyzer.models.miss_rates import compute_memory_latency_cycles, estimate_miss_rates
 from analyzer.models.model_result import ModelResult
 

@@ -3,8 +3,8 @@
 Invariant: while all CTAs store the same, one row of bytes represents all of them; the first store that
 differs gives each CTA a row of its own.
 
-A byte is unset, known, or a placeholder: what stands for an unknown word in a run that puts values in place of
-these (`RandomData`). A placeholder is loaded as it was stored, and remains unknown.
+A byte is unset, known, or a placeholder: what stands for an unknown word in a run that puts values in place
+of these (`RandomData`). A placeholder is loaded as it was stored, and remains unknown.
 """
 
 from collections.abc import Callable
@@ -297,9 +297,10 @@ class SharedMemory:
 
     def _load_word_states(self, places: IntArray, words: IntArray) -> ByteStates:
         """Return the states of aligned words."""
-        found = self.states.view(np.uint32)[places, words]
+        found: WordArray = self.states.view(np.uint32)[places, words]
         if self._find_placeholders is None:
-            return (found == _KNOWN * _WORD_OF_BYTES).astype(np.uint8)
+            known: ByteStates = (found == _KNOWN * _WORD_OF_BYTES).astype(np.uint8)
+            return known
         four = found[..., None].view(np.uint8)
         return _join_states(four.min(axis=-1), four.max(axis=-1))
 
