@@ -40,16 +40,16 @@ def make_memory_summary(kernel: KernelReport) -> RenderableType:
 
 def _format_traffic(traffic: TrafficEntry, provenance_mark: str) -> list[tuple[str, str]]:
     lines = []
-    for name, requested, unique in (
-        ("read", traffic.read_bytes, traffic.read_unique_bytes),
-        ("written", traffic.written_bytes, traffic.written_unique_bytes),
+    for name, requested, unique, provenance in (
+        ("read", traffic.read_bytes, traffic.read_unique_bytes, traffic.read_provenance),
+        ("written", traffic.written_bytes, traffic.written_unique_bytes, traffic.written_provenance),
     ):
         if not requested:
             continue
         if unique is None:
             distinct = "distinct bytes not known"
         else:
-            mark = provenance_mark or format_provenance(traffic.provenance)
+            mark = provenance_mark or format_provenance(provenance)
             distinct = f"{mark}{format_bytes(unique)} distinct"
             if unique and requested / unique >= 1.005:
                 distinct += f", each {format_ratio(requested / unique)} times"

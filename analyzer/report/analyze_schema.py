@@ -192,7 +192,8 @@ class TrafficEntry(Struct, frozen=True, kw_only=True):
     read_unique_bytes: int | None
     written_bytes: int
     written_unique_bytes: int | None
-    provenance: Annotated[str, Meta(description="Of the distinct bytes.")] = "unknown"
+    read_provenance: Annotated[str, Meta(description="Of the distinct bytes that are read.")] = "unknown"
+    written_provenance: Annotated[str, Meta(description="Of those that are written.")] = "unknown"
 
 
 class LoopEntry(Struct, frozen=True, kw_only=True):

@@ -80,7 +80,7 @@ def make_kernel_report(
         missing_code=list_missing_code(analysis),
         memory=make_memory_entries(analysis),
         memory_spaces=make_space_entries(analysis),
-        traffic=make_traffic_entry(analysis.profile),
+        traffic=make_traffic_entry(analysis),
         loops=make_loop_entries(analysis),
         loops_not_entered=list_loops_not_entered(analysis),
         predictions=tuple(
