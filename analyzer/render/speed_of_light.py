@@ -58,10 +58,11 @@ def format_speed_of_light(entry: PredictionEntry) -> str:
 
 
 def format_bound(entry: PredictionEntry) -> str:
-    """Return the bound, marked `~` where addresses are unknown, so that another one may hold."""
+    """Return the bound, marked `~` where a launch has unknown addresses, so that another one may hold."""
     found = entry.speed_of_light
-    is_guessed = found is not None and found.address_provenance == Provenance.UNKNOWN
-    return f"{format_provenance(Provenance.ASSUMED)}{entry.bound}" if is_guessed else entry.bound
+    if found is None or found.assumes_one_wave or found.address_provenance != Provenance.UNKNOWN:
+        return entry.bound
+    return f"{format_provenance(Provenance.ASSUMED)}{entry.bound}"
 
 
 def _format_compute(found: SpeedOfLightEntry, mark: str) -> str:
