@@ -50,6 +50,7 @@ class ModelResult(Struct, frozen=True, kw_only=True, eq=False):
     role_timeline: WarpTimeline | None = None
     sm_scaling: SmScaling | None = None  # None for models that do not say what another grid takes
     dram_bytes: float | None = None  # that the launch moves; None: requested bytes by their miss rates
+    cold_share: float = 1.0  # of the data that the caches miss, what the last launch has not left in the L2
     n_simulated_steps: int = 0  # what a run costs; 0 for models that simulate nothing
 
 
@@ -87,9 +88,10 @@ def make_prediction(
     bounds_cycles: Mapping[str, float],
     cycle_range: CycleRange,
     miss_rates: MissRates,
+    cold_share: float = 1.0,
     notes: tuple[str, ...] = (),
 ) -> Prediction:
-    """Make the prediction whose cycles are the sum of the stalls.
+    """Make the prediction whose cycles are the sum of the stalls; cold_share: see `ModelResult`.
 
     Its interval is `cycle_range`, widened by the error of the model itself unless that is included.
     """
@@ -115,7 +117,11 @@ def make_prediction(
         bounds_cycles=sort_largest_first(bounds_cycles),
         basis=find_weakest_basis(clock.basis, model_input.gpu.peak_dram_gbps.basis, Basis.ASSUMED),
         assumptions=(
-            *_list_assumptions(model_input, miss_rates, queues_atomics=cycle_range.includes_model_error),
+            *_list_assumptions(
+                model_input,
+                miss_rates.with_scaled_dram_share(cold_share),
+                queues_atomics=cycle_range.includes_model_error,
+            ),
             *describe_power_clock(model_input, clock),
             *notes,
         ),

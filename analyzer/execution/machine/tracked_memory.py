@@ -16,7 +16,7 @@ from analyzer.execution.machine.register_state import (
     join_origins,
     make_divergent_origin,
 )
-from analyzer.execution.machine.shared_memory import AbstractWord, SharedMemory
+from analyzer.execution.machine.shared_memory import AbstractWord, PlaceholderFinder, SharedMemory
 from analyzer.execution.machine.warp_order import WarpOrder
 from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import AddressSpace
@@ -166,10 +166,15 @@ def _mark_unknown(stale: BoolArray, access: LoweredAccess, loaded: list[Abstract
 
 
 class TrackedMemory:
-    """Contents of shared and local memory."""
+    """Contents of shared and local memory.
 
-    def __init__(self, batch: CtaBatch, order: WarpOrder) -> None:
-        self.batch, self.order = batch, order
+    find_placeholders: see `SharedMemory`.
+    """
+
+    def __init__(
+        self, batch: CtaBatch, order: WarpOrder, find_placeholders: PlaceholderFinder | None = None
+    ) -> None:
+        self.batch, self.order, self._find_placeholders = batch, order, find_placeholders
         self.shared: SharedMemory | None = None
         self.local = LocalMemory(batch)
 
@@ -183,6 +188,7 @@ class TrackedMemory:
                 shape.reserved_shared_bytes,
                 self.order,
                 self.batch.shared_capacity_bytes,
+                self._find_placeholders,
             )
         return self.shared
 
@@ -228,7 +234,7 @@ class TrackedMemory:
     def forget_shared(self) -> None:
         """Make the shared memory of all CTAs unknown: one has stored to that of another."""
         if self.shared is not None:
-            self.shared.known[:] = False
+            self.shared.forget_all_ctas()
 
     def is_global_only(self, addresses: Addresses | None) -> bool:
         """Return whether all of these generic addresses are in global memory."""
