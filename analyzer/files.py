@@ -121,6 +121,26 @@ def write_file(path: str | Path, pieces: Iterable[bytes]) -> None:
         raise
 
 
+def check_writable(path: Path, *, makes_folders: bool = False) -> None:
+    """Raise OSError where `write_file` would, as far as that can be known before there is anything to write.
+
+    makes_folders: the folders that it lies in are made where they are not there.
+    """
+    if not _is_replaceable(path) or path.exists():
+        return
+    folder = Path(os.path.realpath(path)).parent
+    if makes_folders and not folder.exists():
+        missing = [each for each in (folder, *folder.parents) if not each.exists()][-1]
+        missing.mkdir()
+        missing.rmdir()
+        return
+    if not folder.is_dir():
+        number = errno.ENOTDIR if folder.exists() else errno.ENOENT
+        raise OSError(number, os.strerror(number), str(path))
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
 def _is_replaceable(target: Path) -> bool:
     """Return whether a path is a regular file that may be written, or nothing yet. Raises OSError."""
     try:

@@ -23,7 +23,7 @@ import pickle
 import signal
 import sys
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from analyzer.child_processes import ignore_interrupts, make_parent_bond
+from analyzer.path_claims import FileKey, guard_in_worker, list_guarded
 from analyzer.text.errors import InputError, ToolError, UsageError, WarplensError
 
 if TYPE_CHECKING:
@@ -74,8 +75,10 @@ def run_in_processes(
     from joblib import Parallel, delayed
 
     pool = Parallel(n_jobs=n_workers, return_as="generator_unordered", batch_size=1)
-    parent = os.getpid()
-    calls = (delayed(_run_indexed)(function, index, task, parent) for index, task in enumerate(tasks))
+    parent, guarded = os.getpid(), list_guarded()
+    calls = (
+        delayed(_run_indexed)(function, index, task, parent, guarded) for index, task in enumerate(tasks)
+    )
     try:
         with ignore_interrupts():
             results = pool(calls)
@@ -92,9 +95,10 @@ def run_in_processes(
 
 
 def _run_indexed(
-    function: Callable[[Task], Result], index: int, task: Task, parent: int
+    function: Callable[[Task], Result], index: int, task: Task, parent: int, guarded: Mapping[FileKey, str]
 ) -> tuple[int, Result]:
     make_parent_bond(parent)()
+    guard_in_worker(guarded)
     gc.set_threshold(*RARE_COLLECTION_THRESHOLDS)
     return index, function(task)
 

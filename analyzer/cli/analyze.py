@@ -14,7 +14,7 @@ from analyzer.cli.options import (
     scale_options,
     strict_option,
 )
-from analyzer.cli.output import check_outputs, check_warnings, output_options, write_report
+from analyzer.cli.output import check_warnings, output_options, write_report
 from analyzer.cli.progress import show_progress
 from analyzer.render.registry import FINDING_FORMATS
 from analyzer.render.text_options import TextOptions
@@ -71,7 +71,6 @@ def analyze(
     FILE is SASS text of cuobjdump or nvdisasm, a cubin, object or library, PTX, a trace, or pasted code
     with --arch; a folder, such as Triton's cache, stands for its kernels, - for standard input.
     """
-    check_outputs(inputs.list_input_paths(), output)
     shows_all = show_all or output_format == "html"  # a page has room for everything
     options = inputs.make_pipeline_options(
         listing=listing or shows_all,

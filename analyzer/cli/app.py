@@ -19,6 +19,7 @@ import click
 
 from analyzer.cli.examples import make_examples
 from analyzer.cli.exit_codes import ExitCode
+from analyzer.path_claims import CLASH_HINT, OutputRead
 from analyzer.text.errors import GateError, UsageError, WarplensError, format_diagnostic
 from analyzer.text.escaping import encode_for_terminal, escape_controls
 from analyzer.version import __version__
@@ -84,6 +85,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except WarplensError as error:
         _print_error(format_diagnostic(error.diagnostic))
         return ExitCode.GATE_TRIPPED if isinstance(error, GateError) else ExitCode.FAILED
+    except OutputRead as error:
+        return _fail(str(error), CLASH_HINT)
     except (click.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
     except click.ClickException as error:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from analyzer.cli.completion import complete_gpus
 from analyzer.cli.examples import make_examples
-from analyzer.cli.output import check_outputs, output_option, write_text
+from analyzer.cli.output import output_option, write_text
+from analyzer.cli.path_types import GPU_TEXT, INPUT_PATH
 
 
 @click.command(
@@ -15,8 +15,14 @@ from analyzer.cli.output import check_outputs, output_option, write_text
         "warplens calibrate docs/measured-operators.csv --gpu l40s --output -",
     )
 )
-@click.argument("table", metavar="ROWS.csv", type=click.Path(path_type=Path))
-@click.option("--gpu", "-g", required=True, shell_complete=complete_gpus, help="The GPU that was measured.")
+@click.argument("table", metavar="ROWS.csv", type=INPUT_PATH)
+@click.option(
+    "--gpu",
+    "-g",
+    required=True,
+    type=GPU_TEXT,
+    help="The GPU that was measured.",
+)
 @output_option
 def calibrate(table: Path, *, gpu: str, output: Path | None) -> None:
     """Level predictions for a GPU by three to ten measurements on it.
@@ -27,5 +33,4 @@ def calibrate(table: Path, *, gpu: str, output: Path | None) -> None:
     from analyzer.evaluation.calibrating import calibrate as run_calibration
     from analyzer.models.calibration import format_calibration
 
-    check_outputs([table], output)
     write_text(format_calibration(run_calibration(table, gpu)), output)

@@ -1,13 +1,14 @@
 """`warplens check`: the gate against a committed baseline and budgets."""
 
 import shlex
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from msgspec.structs import replace
 
-from analyzer.cli.completion import complete_files, complete_gpus, complete_models
+from analyzer.cli.completion import complete_models
 from analyzer.cli.examples import make_examples
 from analyzer.cli.exit_codes import ExitCode
 from analyzer.cli.launch_options import dimension_options, parse_launch
@@ -19,11 +20,13 @@ from analyzer.cli.options import (
     split_names,
     strict_option,
 )
-from analyzer.cli.output import check_outputs, check_warnings, output_options, print_line, write_report
+from analyzer.cli.output import check_warnings, output_options, print_line, write_report
+from analyzer.cli.path_types import BASELINE_PATH, GPU_TEXT, INPUT_PATH, KERNEL_TEXT, find_claims
 from analyzer.cli.progress import show_progress
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
+    from analyzer.checking.checking import CheckRequest
     from analyzer.checking.configuration import CheckConfig
 
 
@@ -33,18 +36,16 @@ if TYPE_CHECKING:
         "warplens check traces/triton/sm_90/matmul.sass -g h100 --launch docs/launch.json",
     )
 )
-@click.argument("files", nargs=-1, metavar="[FILE...]", shell_complete=complete_files)
+@click.argument("files", nargs=-1, metavar="[FILE...]", type=KERNEL_TEXT)
 @click.option("--update", is_flag=True, help="Accept what changed: write the baseline.")
 @click.option(
     "--config",
-    type=click.Path(path_type=Path),
-    shell_complete=complete_files,
+    type=INPUT_PATH,
     help="File with the configuration; pyproject.toml or warplens.toml here or above if not given.",
 )
 @click.option(
     "--baseline",
-    type=click.Path(path_type=Path),
-    shell_complete=complete_files,
+    type=BASELINE_PATH,
     help="File of the baseline, or folder with one for each input; warplens-baseline.json if not given.",
 )
 @click.option("--per-input", is_flag=True, help="Keep a baseline for each input, in a folder.")
@@ -53,14 +54,13 @@ if TYPE_CHECKING:
     "--gpu",
     "-g",
     multiple=True,
-    shell_complete=complete_gpus,
+    type=GPU_TEXT,
     help="GPU by name or TOML file, repeatable; `all` for all.",
 )
 @click.option("--model", "-m", shell_complete=complete_models, help="Model; sm if not given.")
 @click.option(
     "--launch",
-    type=click.Path(path_type=Path),
-    shell_complete=complete_files,
+    type=INPUT_PATH,
     help="JSON file with the launches of kernels.",
 )
 @dimension_options
@@ -100,7 +100,7 @@ def check(
     FILE is what `analyze` takes, or a glob; the inputs of the configuration where none is given. The first
     run writes the baseline; `--update` accepts what changed since.
     """
-    from analyzer.checking.checking import CheckRequest, find_requested_inputs, run_check
+    from analyzer.checking.checking import CheckRequest, run_check
     from analyzer.checking.configuration import find_config
     from analyzer.pipeline.options import Backend
 
@@ -133,10 +133,9 @@ def check(
             grid=grid, block=block, cluster=cluster, dynamic_shared=dynamic_shared, arguments=arg
         ),
     )
-    paths = [each.path for each in find_requested_inputs(request).inputs]
-    gpu_files = (name for name in found.gpus if name.endswith(".toml"))
-    named = [str(path) for path in (found.path, found.launch, *gpu_files) if path]
-    check_outputs([*paths, *named, *_list_siblings(paths, output)], found.baseline_path, output)
+    _claim_files(request)
+    if baseline is None and found.holds_baseline:
+        BASELINE_PATH.claim(found.baseline_path, find_claims(click.get_current_context()))
     cache_notes: list[str] = []
     with show_progress("reading") as progress:
         report = run_check(request, progress, cache_notes)
@@ -147,13 +146,14 @@ def check(
     return code or (ExitCode.CLEAN if report.is_clean else ExitCode.GATE_TRIPPED)
 
 
-def _list_siblings(paths: list[str], output: Path | None) -> list[str]:
-    """Return the files beside inputs that are read with them; none where the output replaces no file."""
-    if output is None or not output.is_file():
-        return []
-    from analyzer.frontend.module_reader import list_sibling_paths
+def _claim_files(request: "CheckRequest") -> None:
+    """Claim what the configuration names beside the command line. Raises UsageError for an output in it."""
+    from analyzer.checking.checking import find_requested_inputs
 
-    return [str(path) for each in paths for path in list_sibling_paths(each)]
+    config, claims = request.config, find_claims(click.get_current_context())
+    paths = [each.path for each in find_requested_inputs(request).inputs]
+    named = [path for path in (config.path, config.launch, *config.gpus) if path is not None]
+    claims.add_inputs(lambda: chain(named, *map(KERNEL_TEXT.list_read, paths)))
 
 
 def _override(

@@ -8,20 +8,21 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-def complete_files(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> "list[CompletionItem]":
+def complete_files(incomplete: str) -> "list[CompletionItem]":
     """Leave files to the shell."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(incomplete, type="file")]
 
 
-def complete_gpus(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+def complete_gpus(incomplete: str) -> "list[CompletionItem]":
     """Return the GPUs whose names begin so; none where the value is a file."""
+    from click.shell_completion import CompletionItem
+
     from analyzer.hardware.gpu_database import find_gpu_paths
 
-    return [name for name in ("all", *sorted(find_gpu_paths())) if name.startswith(incomplete)]
+    names = ("all", *sorted(find_gpu_paths()))
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def complete_models(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from analyzer.cli.completion import complete_gpus
+from analyzer.cli.path_types import GPU_TEXT
 from analyzer.forecast.data_types import KV_TYPES, SERVING_TYPES
 from analyzer.forecast.deployment import Framework
 from analyzer.text.errors import UsageError
@@ -53,7 +53,11 @@ class IntegerList(click.ParamType):  # type: ignore[type-arg]  # generic in some
 
 _ONE_LAYOUT: tuple[Decorator, ...] = (
     click.option(
-        "--gpu", "-g", required=True, shell_complete=complete_gpus, help="GPU, by name or TOML file."
+        "--gpu",
+        "-g",
+        required=True,
+        type=GPU_TEXT,
+        help="GPU, by name or TOML file.",
     ),
     click.option("--tp", default=1, show_default=True, help="GPUs that divide each layer."),
     click.option("--pp", default=1, show_default=True, help="Stages of layers, one after the other."),
@@ -64,7 +68,7 @@ _MANY_LAYOUTS: tuple[Decorator, ...] = (
         "-g",
         multiple=True,
         required=True,
-        shell_complete=complete_gpus,
+        type=GPU_TEXT,
         help="GPU, by name or TOML file; several are compared.",
     ),
     click.option(

@@ -5,7 +5,6 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
-from analyzer.cli.completion import complete_files
 from analyzer.cli.examples import make_examples
 from analyzer.cli.exit_codes import ExitCode
 from analyzer.cli.options import (
@@ -14,7 +13,8 @@ from analyzer.cli.options import (
     pair_options,
     strict_option,
 )
-from analyzer.cli.output import check_outputs, check_warnings, output_options, write_report
+from analyzer.cli.output import check_warnings, output_options, write_report
+from analyzer.cli.path_types import KERNEL_TEXT
 from analyzer.cli.progress import show_progress
 
 
@@ -25,8 +25,8 @@ from analyzer.cli.progress import show_progress
         "    -g a100 -k saxpy --grid 4096 --block 256 --arg 3=1048576",
     )
 )
-@click.argument("old", metavar="OLD", shell_complete=complete_files)
-@click.argument("new", metavar="NEW", shell_complete=complete_files)
+@click.argument("old", metavar="OLD", type=KERNEL_TEXT)
+@click.argument("new", metavar="NEW", type=KERNEL_TEXT)
 @jobs_option
 @pair_options
 @output_options("diff")
@@ -44,7 +44,6 @@ def diff(
     from analyzer.pipeline.diff_inputs import load_diff_input
 
     sides = replace(inputs, files=(old, new))
-    check_outputs(sides.list_input_paths(), output)
     options = sides.make_pipeline_options(listing=True)
     with show_progress("reading") as progress:
         before, after = (

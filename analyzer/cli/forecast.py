@@ -9,7 +9,8 @@ from analyzer.cli.deployment_options import layout_options
 from analyzer.cli.examples import make_examples
 from analyzer.cli.exit_codes import ExitCode
 from analyzer.cli.forecast_layouts import ComparisonChoice, compare, comparison_options
-from analyzer.cli.output import check_outputs, output_options, write_report
+from analyzer.cli.output import output_options, write_report
+from analyzer.cli.path_types import INPUT_PATH
 from analyzer.cli.progress import show_progress
 from analyzer.render.text_options import TextOptions
 from analyzer.text.errors import UsageError
@@ -28,13 +29,9 @@ _NO_REQUESTS_HINT = "name a table with --requests, or give --batch, --input-toke
         "    --gpu h100,l40s --tp 1,2,4 --price h100=2.5 --price l40s=1.1 --max-tpot-ms 20",
     )
 )
-@click.argument("model", required=False, type=click.Path(path_type=Path), metavar="[MODEL.json]")
-@click.option(
-    "--config", type=click.Path(path_type=Path), metavar="FILE", help="The same as MODEL.json, by name."
-)
-@click.option(
-    "--requests", type=click.Path(path_type=Path), metavar="FILE", help="Trace: a CSV table of requests."
-)
+@click.argument("model", required=False, type=INPUT_PATH, metavar="[MODEL.json]")
+@click.option("--config", type=INPUT_PATH, metavar="FILE", help="The same as MODEL.json, by name.")
+@click.option("--requests", type=INPUT_PATH, metavar="FILE", help="Trace: a CSV table of requests.")
 @click.option("--batch", type=int, metavar="N", help="So many equal requests, in place of a trace.")
 @click.option("--input-tokens", type=int, metavar="N", help="Tokens of each prompt.")
 @click.option("--output-tokens", type=int, metavar="N", help="Tokens generated for each.")
@@ -65,8 +62,6 @@ def forecast(
     from analyzer.pipeline.forecast import forecast_model
 
     path = _choose_config(model, config)
-    inputs = (path, requests, comparison.price_table)
-    check_outputs([each for each in inputs if each is not None], output, comparison.page)
     trace = _choose_requests(requests, batch, input_tokens, output_tokens)
     if len(layouts) > 1 or comparison.is_asked:
         if explain:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from analyzer.cli.exit_codes import ExitCode
 from analyzer.cli.output import print_line, write_report
+from analyzer.cli.path_types import INPUT_PATH, OUTPUT_PATH
 from analyzer.cli.progress import show_progress
 from analyzer.forecast.comparison import LatencyTargets
 
@@ -60,7 +61,7 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
     ),
     click.option(
         "--prices",
-        type=click.Path(path_type=Path),
+        type=INPUT_PATH,
         metavar="FILE",
         help="Prices: a CSV table with columns gpu and price_per_hour.",
     ),
@@ -69,7 +70,7 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option("--max-total-ms", type=float, metavar="MS", help="Target: time of the run, at most."),
     click.option(
         "--html",
-        type=click.Path(path_type=Path),
+        type=OUTPUT_PATH,
         metavar="FILE",
         help="Draw costs against times of all layouts into an HTML page.",
     ),

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from analyzer.cli.completion import complete_gpus
 from analyzer.cli.examples import make_examples
 from analyzer.cli.output import print_line, write_text
+from analyzer.cli.path_types import GPU_TEXT, OUTPUT_PATH
 from analyzer.text.errors import UsageError
 
 
@@ -39,7 +39,7 @@ def gpus(context: click.Context) -> None:
 
 
 @gpus.command(epilog=make_examples("warplens gpus show h100", "warplens gpus show 'rtx 4090' --explain"))
-@click.argument("name", shell_complete=complete_gpus)
+@click.argument("name", type=GPU_TEXT)
 @click.option("--explain", is_flag=True, help="Add basis, source and note, and the architecture's figures.")
 def show(name: str, *, explain: bool) -> None:
     """Show the figures of one GPU: a name, an alias or a TOML file."""
@@ -56,11 +56,11 @@ def show(name: str, *, explain: bool) -> None:
         "warplens gpus new --from 'rtx 5090' -o faster-5090.toml",
     )
 )
-@click.option("--from", "parent", required=True, help="GPU that the new one inherits from.")
+@click.option("--from", "parent", required=True, type=GPU_TEXT, help="GPU that the new one inherits from.")
 @click.option(
     "--output",
     "-o",
-    type=click.Path(path_type=Path),
+    type=OUTPUT_PATH,
     default=Path("my-gpu.toml"),
     show_default=True,
     help="File to write; its stem becomes the name.",

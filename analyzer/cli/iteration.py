@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
-from analyzer.cli.completion import complete_gpus
 from analyzer.cli.examples import make_examples
-from analyzer.cli.output import check_outputs, output_options, write_report
+from analyzer.cli.output import output_options, write_report
+from analyzer.cli.path_types import GPU_TEXT, INPUT_PATH
 from analyzer.models.operators.registry import DEFAULT_OPERATOR_MODEL, list_operator_models
 from analyzer.text.errors import UsageError
 
@@ -18,17 +18,21 @@ from analyzer.text.errors import UsageError
         "warplens iteration --exported docs/transformer.pt2 --gpu h100 --dtype bf16",
     )
 )
-@click.argument("model", required=False, type=click.Path(path_type=Path), metavar="[MODEL.json]")
-@click.option(
-    "--config", type=click.Path(path_type=Path), metavar="FILE", help="The same as MODEL.json, by name."
-)
+@click.argument("model", required=False, type=INPUT_PATH, metavar="[MODEL.json]")
+@click.option("--config", type=INPUT_PATH, metavar="FILE", help="The same as MODEL.json, by name.")
 @click.option(
     "--exported",
-    type=click.Path(path_type=Path),
+    type=INPUT_PATH,
     metavar="MODEL.pt2",
     help="In place of a configuration, a program of torch.export, with the sizes that it was exported with.",
 )
-@click.option("--gpu", "-g", required=True, shell_complete=complete_gpus, help="GPU, by name or TOML file.")
+@click.option(
+    "--gpu",
+    "-g",
+    required=True,
+    type=GPU_TEXT,
+    help="GPU, by name or TOML file.",
+)
 @click.option("--training", "is_training", is_flag=True, help="With backward pass and optimizer.")
 @click.option("--batch", default=1, show_default=True, help="Sequences, of all replicas together.")
 @click.option("--seq", "sequence", type=int, default=0, metavar="N", help="Tokens of each sequence.")
@@ -68,7 +72,6 @@ def iteration(
     from analyzer.pipeline.iteration import IterationOptions, forecast_exported, forecast_iteration
 
     source = _choose_source(model, config, exported)
-    check_outputs([source], output)
     options = IterationOptions(has_optimizer=not no_optimizer, **settings)
     report = forecast_exported(source, options) if exported else forecast_iteration(source, options)
     write_report(report, output_format, output)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from analyzer.cli.path_types import ARGUMENT_TEXT, INPUT_PATH
 from analyzer.ir.launch import MAX_BLOCK_THREADS, MAX_GRID_DIMS, Argument, Dim3, Launch, Timing, check_launch
 from analyzer.text.errors import UsageError
 
@@ -28,6 +29,7 @@ _DIMENSION_OPTIONS: tuple[Decorator, ...] = (
     click.option(
         "--arg",
         multiple=True,
+        type=ARGUMENT_TEXT,
         metavar="WHICH=VALUE",
         help="Argument by place from 0 or by name: a number, ptr, zeros, fill:7, fill:i64:7, null, tensormap "
         "or @data.npy; repeatable.",
@@ -46,9 +48,7 @@ LAUNCH_OPTIONS: tuple[Decorator, ...] = (
         show_default=True,
         help="Time to predict: from launch to launch, of the kernel alone, or Nsight Compute's duration.",
     ),
-    click.option(
-        "--launch", type=click.Path(path_type=Path), help="JSON file of launches, by globs of kernel names."
-    ),
+    click.option("--launch", type=INPUT_PATH, help="JSON file of launches, by globs of kernel names."),
     click.option(
         "--taken",
         multiple=True,

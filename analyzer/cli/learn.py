@@ -7,6 +7,7 @@ import click
 
 from analyzer.cli.examples import make_examples
 from analyzer.cli.output import print_line
+from analyzer.cli.path_types import INPUT_PATH, OUTPUT_FOLDER
 from analyzer.cli.progress import show_progress
 
 if TYPE_CHECKING:
@@ -19,10 +20,8 @@ if TYPE_CHECKING:
         "warplens learn docs/measured-operators.csv --quick --leave-out architecture -o other",
     )
 )
-@click.argument("table", metavar="TABLE.csv", type=click.Path(path_type=Path))
-@click.option(
-    "--output", "-o", required=True, type=click.Path(path_type=Path), help="Folder for the weights."
-)
+@click.argument("table", metavar="TABLE.csv", type=INPUT_PATH)
+@click.option("--output", "-o", required=True, type=OUTPUT_FOLDER, help="Folder for the weights.")
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all that is drawn."
 )

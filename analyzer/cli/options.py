@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
-from analyzer.cli.completion import complete_files, complete_gpus, complete_models
+from analyzer.cli.completion import complete_models
 from analyzer.cli.exit_codes import ExitCode
 from analyzer.cli.launch_options import (
     LAUNCH_OPTIONS,
@@ -18,6 +18,7 @@ from analyzer.cli.launch_options import (
     parse_launch,
     parse_taken_rules,
 )
+from analyzer.cli.path_types import CACHE_FOLDER, GPU_TEXT, INPUT_PATH, KERNEL_TEXT
 from analyzer.execution.machine.budget import DEFAULT_STEP_LIMIT
 from analyzer.text.errors import UsageError
 from analyzer.text.escaping import escape_controls
@@ -120,17 +121,6 @@ class InputOptions(Struct, frozen=True, kw_only=True):
             is_virtual=self.virtual,
         )
         return ReadingOptions(usage_path=self.res_usage, arch=arch, ptx=ptx, jobs=self.scale.n_jobs)
-
-    def list_input_paths(self) -> list[str]:
-        """Return all files that the options name or that lie beside them, some of which may not exist."""
-        from analyzer.frontend.module_reader import list_sibling_paths
-
-        gpu_files = (name for name in self.gpu if name.endswith(".toml") or os.sep in name)
-        tools = (self.ptxas, self.res_usage)
-        named = [*self.files, *self.trace, *gpu_files, *tools, self.launch, self.calibration]
-        arrays = (value.partition("=@")[2] for value in self.arg)
-        paths = [str(path) for path in (*named, *arrays) if path]
-        return [*paths, *(path for file in self.files for path in list_sibling_paths(file))]
 
     def make_pipeline_options(
         self,
@@ -247,13 +237,11 @@ def parse_model_names(texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-_FILES_ARGUMENT = click.argument(
-    "files", nargs=-1, required=True, metavar="FILE...", shell_complete=complete_files
-)
+_FILES_ARGUMENT = click.argument("files", nargs=-1, required=True, type=KERNEL_TEXT, metavar="FILE...")
 _TRACE_OPTION = click.option(
     "--trace",
     multiple=True,
-    shell_complete=complete_files,
+    type=KERNEL_TEXT,
     help="Trace (.traceg, kernelslist.g) of a kernel in FILE; repeatable.",
 )
 _MODEL_OPTIONS: tuple[Decorator, ...] = (
@@ -261,7 +249,7 @@ _MODEL_OPTIONS: tuple[Decorator, ...] = (
         "--gpu",
         "-g",
         multiple=True,
-        shell_complete=complete_gpus,
+        type=GPU_TEXT,
         help="GPU by name or TOML file, repeatable; `all` for all.",
     ),
     click.option(
@@ -273,8 +261,7 @@ _MODEL_OPTIONS: tuple[Decorator, ...] = (
     ),
     click.option(
         "--calibration",
-        type=click.Path(path_type=Path),
-        shell_complete=complete_files,
+        type=INPUT_PATH,
         help="Levels of a GPU that `calibrate` wrote.",
     ),
 )
@@ -290,7 +277,7 @@ jobs_option = click.option(
 _CACHE_OPTIONS: tuple[Decorator, ...] = (
     click.option(
         "--cache",
-        type=click.Path(path_type=Path),
+        type=CACHE_FOLDER,
         metavar="FOLDER",
         help="Keep reports of kernels there, by their content; WARPLENS_CACHE names one for all commands.",
     ),
@@ -328,14 +315,14 @@ _KERNEL_OPTIONS: tuple[Decorator, ...] = (
     ),
     click.option(
         "--ptxas",
-        shell_complete=complete_files,
+        type=KERNEL_TEXT,
         help="Program that assembles PTX; searched for if not given.",
     ),
     click.option("-O", "ptxas_level", type=click.IntRange(0, 3), help="Optimization level of ptxas."),
     click.option("--virtual", is_flag=True, help="Read PTX without ptxas: no stalls, registers estimated."),
     click.option(
         "--res-usage",
-        shell_complete=complete_files,
+        type=KERNEL_TEXT,
         help="Text of cuobjdump -res-usage; FILE's own stem with .res is looked for.",
     ),
 )

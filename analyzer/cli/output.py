@@ -1,6 +1,5 @@
 """Output of a command to the terminal or to a file, and the options that choose format and file."""
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from analyzer.cli.exit_codes import ExitCode
+from analyzer.cli.path_types import OUTPUT_PATH
 from analyzer.files import write_file
 from analyzer.render.registry import Medium, find_format, list_formats
 from analyzer.render.text_options import TextOptions
@@ -25,7 +25,7 @@ _Command = TypeVar("_Command", bound=Callable[..., object])
 _STANDARD_OUTPUT = "-"
 
 output_option = click.option(
-    "--output", "-o", type=click.Path(path_type=Path), help="Write there, not to standard output (-)."
+    "--output", "-o", type=OUTPUT_PATH, help="Write there, not to standard output (-)."
 )
 
 
@@ -62,34 +62,6 @@ def check_warnings(warnings: "Sequence[WarningEntry]", *, strict: bool) -> ExitC
     codes = ", ".join(dict.fromkeys(warning.code for warning in warnings))
     print_line(f"error: the report has warnings, and --strict was given: {codes}", to_errors=True)
     return ExitCode.FAILED
-
-
-def check_outputs(inputs: "Iterable[str | Path]", *outputs: Path | None) -> None:
-    """Check before any work that no output would replace an input or another output. Raises UsageError."""
-    known: dict[tuple[int, int] | str, str | Path] = {}
-    for path in inputs:
-        known[_identify_file(path)] = path
-    for output in outputs:
-        if output is None or _find_output_file(output) is None:
-            continue
-        key = _identify_file(output)
-        if isinstance(key, tuple) and not output.is_file():
-            continue  # a device or a FIFO, which is not replaced
-        if key in known:
-            raise UsageError(
-                f"{output} would replace {known[key]}, which this command reads or writes",
-                hint="choose another name for the output",
-            )
-        known[key] = output
-
-
-def _identify_file(path: str | Path) -> tuple[int, int] | str:
-    """Return what is equal for two paths of one file: its device and inode, for no file its full path."""
-    try:
-        state = os.stat(path)
-    except (OSError, ValueError):
-        return os.path.realpath(os.fspath(path).replace("\0", ""))
-    return state.st_dev, state.st_ino
 
 
 def _find_output_file(output: Path | None) -> Path | None:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from analyzer.cli.completion import complete_gpus
 from analyzer.cli.examples import make_examples
 from analyzer.cli.exit_codes import ExitCode
 from analyzer.cli.options import load_levels, split_names
-from analyzer.cli.output import check_outputs, output_option, write_report, write_text
+from analyzer.cli.output import output_option, write_report, write_text
+from analyzer.cli.path_types import ARGUMENT_TEXT, GPU_TEXT, INPUT_PATH, KERNEL_PATH
 from analyzer.cli.progress import show_progress
 from analyzer.operators.names import AttentionKind, DataType, MoeProduct, Operator
 from analyzer.operators.operator_rows import OPERATOR_COLUMNS
@@ -63,25 +63,31 @@ def _size_options(command: _Command) -> _Command:
 )
 @click.option("--dtype", metavar="TYPE", default="", help=f"Data type: {', '.join(DataType)}.")
 @click.option(
-    "--gpu", "-g", multiple=True, shell_complete=complete_gpus, help="GPUs, by comma or repeated; all."
+    "--gpu",
+    "-g",
+    multiple=True,
+    type=GPU_TEXT,
+    help="GPUs, by comma or repeated; all.",
 )
 @click.option("--model", "-m", "models", default="ours", show_default=True, help="Models, by comma; all.")
-@click.option("--table", type=click.Path(path_type=Path), help="Answer each row of a CSV table instead.")
+@click.option("--table", type=INPUT_PATH, help="Answer each row of a CSV table instead.")
 @click.option(
     "--kernel",
-    type=click.Path(path_type=Path),
+    type=KERNEL_PATH,
     metavar="FILE",
     help="A kernel in Triton IR instead of an operator: its tasks on the roofs of each GPU.",
 )
 @click.option("--grid", help="Programs of --kernel's launch: 132,1,1 or 132x1x1 or 132.")
 @click.option(
-    "--arg", multiple=True, metavar="WHICH=VALUE", help="Argument of --kernel, as of `tasks`; repeatable."
+    "--arg",
+    multiple=True,
+    type=ARGUMENT_TEXT,
+    metavar="WHICH=VALUE",
+    help="Argument of --kernel, as of `tasks`; repeatable.",
 )
-@click.option(
-    "--launch", type=click.Path(path_type=Path), help="JSON file with the launch of --kernel, by its name."
-)
-@click.option("--calibration", type=click.Path(path_type=Path), help="Levels that `calibrate` wrote.")
-@click.option("--weights", type=click.Path(path_type=Path), help="Folder of weights that `learn` wrote.")
+@click.option("--launch", type=INPUT_PATH, help="JSON file with the launch of --kernel, by its name.")
+@click.option("--calibration", type=INPUT_PATH, help="Levels that `calibrate` wrote.")
+@click.option("--weights", type=INPUT_PATH, help="Folder of weights that `learn` wrote.")
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Edit a figure of the GPU: dram=x2."
 )
@@ -210,7 +216,6 @@ def _answer_kernel(
     names = split_names(gpus)
     names = sorted(find_gpu_paths()) if names == ["all"] else names
     grid, arguments, table = launch
-    check_outputs([path], output)
     pipeline_options = Options(
         launch=parse_launch(grid=grid, block=None, cluster=None, dynamic_shared=None, arguments=arguments),
         launch_table=load_launch_table(table),
@@ -229,7 +234,6 @@ def _answer_table(
 
     if len(models) != 1:
         raise UsageError("--table takes one --model", hint="run it once for each")
-    check_outputs([path], output)
     table = read_csv_table(path)
     table.check_columns(_REQUIRED_COLUMNS, _TABLE_HINT)
     rows = [fields for _, fields in table.rows]

@@ -11,7 +11,8 @@ import click
 
 from analyzer.cli.deployment_options import deployment_options
 from analyzer.cli.examples import make_examples
-from analyzer.cli.output import check_outputs, output_options, write_report, write_text
+from analyzer.cli.output import output_options, write_report, write_text
+from analyzer.cli.path_types import CHART_PATH, INPUT_PATH
 from analyzer.cli.progress import show_progress
 from analyzer.forecast.serving_load import ArrivalProcess
 from analyzer.text.errors import UsageError
@@ -31,12 +32,12 @@ _NO_REQUESTS_HINT = "name a table with --requests, or give --input-tokens and --
         "--count 200 --gpu l40s --framework vllm --slo-ttft-ms 500 --slo-tpot-ms 50 --find-rate",
     )
 )
-@click.argument("model", type=click.Path(path_type=Path), metavar="MODEL.json")
+@click.argument("model", type=INPUT_PATH, metavar="MODEL.json")
 @click.option(
     "--requests",
     "--arrivals",
     "requests",
-    type=click.Path(path_type=Path),
+    type=INPUT_PATH,
     metavar="FILE",
     help="Trace: a CSV table of requests, with their arrival times.",
 )
@@ -77,7 +78,7 @@ _NO_REQUESTS_HINT = "name a table with --requests, or give --input-tokens and --
 @click.option(
     "--find-rate", is_flag=True, help="Find the sustainable rate, and the goodput under the objective."
 )
-@click.option("--chart", type=click.Path(path_type=Path), metavar="FILE.html", help="Latency against rate.")
+@click.option("--chart", type=CHART_PATH, metavar="FILE.html", help="Latency against rate.")
 @deployment_options
 @output_options("serving")
 def serving(
@@ -111,7 +112,6 @@ def serving(
     from analyzer.pipeline.serving import ServingOptions, simulate_model
     from analyzer.render.registry import find_format
 
-    check_outputs([each for each in (model, requests) if each is not None], output, chart)
     trace = _choose_requests(requests, input_tokens, output_tokens, count)
     options = ServingOptions(
         rate=rate,

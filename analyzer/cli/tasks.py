@@ -6,7 +6,7 @@ import click
 
 from analyzer.cli.examples import make_examples
 from analyzer.cli.options import InputOptions, launch_options
-from analyzer.cli.output import check_outputs, output_options, write_report
+from analyzer.cli.output import output_options, write_report
 from analyzer.cli.progress import show_progress
 from analyzer.text.errors import UsageError
 
@@ -32,7 +32,6 @@ def tasks(inputs: InputOptions, *, output_format: str, output: Path | None) -> N
         make_triton_tasks_report,
     )
 
-    check_outputs(inputs.list_input_paths(), output)
     options = inputs.make_pipeline_options(listing=False)
     with show_progress("decomposing"):
         if any(map(is_triton_ir, inputs.files)):

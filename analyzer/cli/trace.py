@@ -6,7 +6,7 @@ import click
 
 from analyzer.cli.examples import make_examples
 from analyzer.cli.options import InputOptions, launch_options
-from analyzer.cli.output import check_outputs, output_option, print_line, write_text
+from analyzer.cli.output import output_option, print_line, write_text
 from analyzer.cli.progress import show_progress
 
 
@@ -29,7 +29,6 @@ def trace(inputs: InputOptions, *, output: Path | None, ctas: int | None) -> Non
     from analyzer.pipeline.trace_generation import trace_kernel
     from analyzer.render.traceg import render_traceg
 
-    check_outputs(inputs.list_input_paths(), output)
     with show_progress("executing"):
         found = trace_kernel(inputs.load(), inputs.make_pipeline_options(listing=False), n_ctas=ctas)
     write_text(render_traceg(found.trace), output)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from analyzer.cli.completion import complete_gpus
 from analyzer.cli.examples import make_examples
-from analyzer.cli.output import check_outputs, output_options, write_report
+from analyzer.cli.output import output_options, write_report
+from analyzer.cli.path_types import GPU_TEXT, INPUT_PATH
 
 
 @click.command(
@@ -15,12 +15,22 @@ from analyzer.cli.output import check_outputs, output_options, write_report
         "warplens transfer docs/launches.csv --from v100-pcie --to h100 --format csv",
     )
 )
-@click.argument("table", metavar="MEASURED", type=click.Path(path_type=Path))
+@click.argument("table", metavar="MEASURED", type=INPUT_PATH)
 @click.option(
-    "--from", "source", required=True, metavar="GPU", shell_complete=complete_gpus, help="Measured."
+    "--from",
+    "source",
+    required=True,
+    metavar="GPU",
+    type=GPU_TEXT,
+    help="Measured.",
 )
 @click.option(
-    "--to", "target", required=True, metavar="GPU", shell_complete=complete_gpus, help="To predict for."
+    "--to",
+    "target",
+    required=True,
+    metavar="GPU",
+    type=GPU_TEXT,
+    help="To predict for.",
 )
 @click.option(
     "--timing",
@@ -50,6 +60,5 @@ def transfer(
     """
     from analyzer.evaluation.transfer import transfer as run_transfer
 
-    check_outputs([table], output)
     report = run_transfer(table, source, target, timing=timing, jobs=jobs, cache=not no_cache)
     write_report(report, output_format, output)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.cli.completion import complete_files
 from analyzer.cli.examples import make_examples
-from analyzer.cli.output import write_text
+from analyzer.cli.output import output_option, write_text
+from analyzer.cli.path_types import INPUT_PATH
 from analyzer.text.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -34,28 +34,22 @@ def _size_options(command: click.decorators.FC) -> click.decorators.FC:
         "--measured traces/h100/gemm_profile.csv",
     )
 )
-@click.argument(
-    "artifact", metavar="ARTIFACT", type=click.Path(path_type=Path), shell_complete=complete_files
-)
+@click.argument("artifact", metavar="ARTIFACT", type=INPUT_PATH)
 @_size_options
 @click.option(
     "--size", "sizes", multiple=True, metavar="NAME=VALUE", help="An input of a kernel of your own."
 )
-@click.option(
-    "--table", type=click.Path(path_type=Path), help="CSV with the inputs as columns: a choice for each row."
-)
+@click.option("--table", type=INPUT_PATH, help="CSV with the inputs as columns: a choice for each row.")
 @click.option(
     "--measured",
-    type=click.Path(path_type=Path),
+    type=INPUT_PATH,
     metavar="FILE",
     help="Profile with times of this input: they stand, and level the predictions of the others.",
 )
 @click.option(
     "--format", "output_format", type=click.Choice(["text", "json"]), default="text", help="Output."
 )
-@click.option(
-    "--output", "-o", type=click.Path(path_type=Path), help="Write there, not to standard output (-)."
-)
+@output_option
 def choose(
     artifact: Path,
     *,

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.cli.completion import complete_files
 from analyzer.cli.examples import make_examples
-from analyzer.cli.output import print_line, write_text
+from analyzer.cli.output import output_option, print_line, write_text
+from analyzer.cli.path_types import INPUT_PATH
 from analyzer.cli.progress import show_progress
 from analyzer.cli.tune_inputs import select_part
 from analyzer.text.errors import UsageError
@@ -26,10 +26,8 @@ _SCHEMA = "warplens/tune-evaluate/1"
         "--policy wavetune-smoothed",
     )
 )
-@click.argument(
-    "profile", metavar="PROFILE.csv", type=click.Path(path_type=Path), shell_complete=complete_files
-)
-@click.option("--test", type=click.Path(path_type=Path), help="Profile that judges; PROFILE.csv teaches.")
+@click.argument("profile", metavar="PROFILE.csv", type=INPUT_PATH)
+@click.option("--test", type=INPUT_PATH, help="Profile that judges; PROFILE.csv teaches.")
 @click.option(
     "--split", type=click.FloatRange(0, 1, min_open=True, max_open=True), help="Share of shapes that teaches."
 )
@@ -58,9 +56,7 @@ _SCHEMA = "warplens/tune-evaluate/1"
 @click.option(
     "--format", "output_format", type=click.Choice(["text", "json"]), default="text", help="Output."
 )
-@click.option(
-    "--output", "-o", type=click.Path(path_type=Path), help="Write there, not to standard output (-)."
-)
+@output_option
 def evaluate(
     profile: Path,
     *,

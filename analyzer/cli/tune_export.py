@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.cli.completion import complete_files
 from analyzer.cli.examples import make_examples
-from analyzer.cli.output import check_outputs, print_line, write_text
+from analyzer.cli.output import print_line, write_text
+from analyzer.cli.path_types import INPUT_PATH, OUTPUT_FILE_OR_FOLDER, claim_named_file
 from analyzer.cli.tune_inputs import parse_sizes, select_part
 from analyzer.text.errors import UsageError
 
@@ -29,9 +29,7 @@ _KERNEL = "grouped_gemm"
         "--intermediate 768 -o -",
     ),
 )
-@click.argument(
-    "source", metavar="ARTIFACT|PROFILE.csv", type=click.Path(path_type=Path), shell_complete=complete_files
-)
+@click.argument("source", metavar="ARTIFACT|PROFILE.csv", type=INPUT_PATH)
 @click.option("--format", "framework", type=click.Choice(["vllm", "sglang"]), required=True, help="Engine.")
 @click.option("--experts", type=click.IntRange(1, 1_000_000), required=True, help="E.")
 @click.option("--topk", type=click.IntRange(1, 1000), required=True, help="Experts of a token.")
@@ -50,9 +48,7 @@ _KERNEL = "grouped_gemm"
 @click.option("--device-name", default="", help="As torch.cuda.get_device_name() says; else from the GPU.")
 @click.option("--dtype", default="", help="fp8_w8a8, int8_w8a8, int8_w8a16, int4_w4a16; none for 16-bit.")
 @click.option("--block-shape", default="", metavar="N,K", help="Of block-wise scales.")
-@click.option(
-    "--output", "-o", type=click.Path(path_type=Path), help="Folder, or a file (-: standard output)."
-)
+@click.option("--output", "-o", type=OUTPUT_FILE_OR_FOLDER, help="Folder, or a file (-: standard output).")
 def export(
     source: Path,
     *,
@@ -92,24 +88,16 @@ def export(
         dtype=dtype or None,
         block_shape=_parse_block_shape(block_shape),
     )
-    name = key.make_file_name(MoeFramework(framework))
+    target = claim_named_file(output, key.make_file_name(MoeFramework(framework)))
     found = [(size, config) for size in sizes if (config := choose(size)) is not None]
     if not found:
         raise UsageError(
             f"{source} has no times of {experts} experts, top {topk}, {hidden} x {intermediate}",
             hint="name a model and batch sizes that were measured",
         )
-    target = _find_target(output, name)
-    check_outputs([source], target)
     write_text(format_moe_config_file(found), target)
-    if target is not None and str(target) != "-":
+    if str(target) != "-":
         print_line(f"{target}: {len(found)} batch sizes, {gpu}")
-
-
-def _find_target(output: Path | None, name: str) -> Path | None:
-    if output is None:
-        return Path(name)
-    return output / name if output.is_dir() else output
 
 
 def _load_artifact(path: Path, shape: tuple[int, ...]) -> "tuple[str, Callable[[int], MoeConfig | None]]":

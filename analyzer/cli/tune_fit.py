@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.cli.completion import complete_files
 from analyzer.cli.examples import make_examples
-from analyzer.cli.output import check_outputs, print_line
+from analyzer.cli.output import print_line
+from analyzer.cli.path_types import INPUT_PATH, OUTPUT_PATH
 from analyzer.cli.tune_inputs import select_part
 
 if TYPE_CHECKING:
@@ -21,12 +21,8 @@ if TYPE_CHECKING:
         "warplens tune fit traces/h100/gemm_profile.csv --waves 6 --last-waves 4 -o few-waves.npz",
     )
 )
-@click.argument(
-    "profile", metavar="PROFILE.csv", type=click.Path(path_type=Path), shell_complete=complete_files
-)
-@click.option(
-    "--output", "-o", required=True, type=click.Path(path_type=Path), help="Artifact to write (.npz)."
-)
+@click.argument("profile", metavar="PROFILE.csv", type=INPUT_PATH)
+@click.option("--output", "-o", required=True, type=OUTPUT_PATH, help="Artifact to write (.npz).")
 @click.option("--kernel", "kernel_name", default="", help="Of a profile of several kernels, the one to fit.")
 @click.option("--gpu", "-g", default="", help="Of a profile of several GPUs, the one to fit.")
 @click.option("--sms", type=click.IntRange(1, 100_000), help="SMs of a GPU that is not in the database.")
@@ -75,7 +71,6 @@ def fit(
     from analyzer.tuning.wave_model import FitOptions, FitVariant
     from analyzer.tuning.wave_model import fit as fit_model
 
-    check_outputs([profile], output)
     samples = select_part(profile, read_samples(profile), kernel_name, gpu)
     n_sms = sms or load_gpu(samples.gpu).sm_count
     options = FitOptions(

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.cli.completion import complete_files
 from analyzer.cli.examples import make_examples
-from analyzer.cli.output import check_outputs, print_line, write_text
+from analyzer.cli.output import print_line, write_text
+from analyzer.cli.path_types import INPUT_PATH, OUTPUT_FILE_OR_FOLDER, claim_named_file
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         "--format json",
     ),
 )
-@click.argument("file", metavar="FILE.json", type=click.Path(path_type=Path), shell_complete=complete_files)
+@click.argument("file", metavar="FILE.json", type=INPUT_PATH)
 @click.option(
     "--m", "tokens", type=click.IntRange(min=1), help="Show what the engines take for so many tokens."
 )
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Show the file, or write it under an engine's name for it.",
 )
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="File, or folder for an engine's file.")
+@click.option("--output", "-o", type=OUTPUT_FILE_OR_FOLDER, help="File, or folder for an engine's file.")
 def import_file(file: Path, *, tokens: int | None, output_format: str, output: Path | None) -> None:
     """Check and show the configurations in a file of vLLM's or SGLang's, or carry it to the other engine.
 
@@ -46,7 +46,6 @@ def import_file(file: Path, *, tokens: int | None, output_format: str, output: P
     if output_format in ("vllm", "sglang"):
         _carry(file, found, output_format, output)
         return
-    check_outputs([file], output)
     write_text(
         _format_json(found, tokens) if output_format == "json" else _format_text(found, tokens), output
     )
@@ -62,8 +61,7 @@ def _carry(file: Path, found: "MoeConfigFile", engine: str, output: Path | None)
             hint="its name is E=...,N=...,device_name=....json",
         )
     name = found.key.make_file_name(MoeFramework(engine))
-    target = (output or Path()) / name if output is None or output.is_dir() else output
-    check_outputs([file], target)
+    target = claim_named_file(output, name)
     write_text(format_moe_config_file(found.by_tokens), target)
     print_line(f"{target}: {len(found.by_tokens)} batch sizes")
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from analyzer.cli.completion import complete_gpus
 from analyzer.cli.examples import make_examples
 from analyzer.cli.output import print_line, write_text
+from analyzer.cli.path_types import GPU_TEXT, OUTPUT_PATH
 from analyzer.text.errors import UsageError
 
 
@@ -17,7 +17,7 @@ from analyzer.text.errors import UsageError
     )
 )
 @click.option("--kernel", "kernel_name", required=True, help="gemm, grouped_gemm, flash_attention, ...")
-@click.option("--gpu", "-g", required=True, shell_complete=complete_gpus, help="GPU to be measured.")
+@click.option("--gpu", "-g", required=True, type=GPU_TEXT, help="GPU to be measured.")
 @click.option("--waves", type=int, default=40, show_default=True, help="Waves from the first (W).")
 @click.option("--intervals", type=int, default=4, show_default=True, help="Grids per wave (I).")
 @click.option(
@@ -27,7 +27,7 @@ from analyzer.text.errors import UsageError
 @click.option("--heads", default="16", show_default=True, help="Query heads of attention, such as 16,32.")
 @click.option("--set", "values", multiple=True, metavar="NAME=V,V", help="Hold a parameter to these values.")
 @click.option("--element-bytes", type=click.IntRange(1, 16), default=2, show_default=True)
-@click.option("--output", "-o", required=True, type=click.Path(path_type=Path), help="CSV file to write.")
+@click.option("--output", "-o", required=True, type=OUTPUT_PATH, help="CSV file to write.")
 def plan(
     kernel_name: str,
     *,

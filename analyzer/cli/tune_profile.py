@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from analyzer.cli.completion import complete_files
 from analyzer.cli.examples import make_examples
-from analyzer.cli.output import check_outputs, print_line
+from analyzer.cli.output import print_line
+from analyzer.cli.path_types import INPUT_PATH, UPDATED_PATH
 from analyzer.cli.progress import show_progress
 
 
@@ -16,10 +16,8 @@ from analyzer.cli.progress import show_progress
         "warplens tune profile traces/h100/gemm_profile.csv -o mine.csv --seconds 600 --dry-run",
     )
 )
-@click.argument("plan", metavar="PLAN.csv", type=click.Path(path_type=Path), shell_complete=complete_files)
-@click.option(
-    "--output", "-o", required=True, type=click.Path(path_type=Path), help="Profile; rows are appended."
-)
+@click.argument("plan", metavar="PLAN.csv", type=INPUT_PATH)
+@click.option("--output", "-o", required=True, type=UPDATED_PATH, help="Profile; rows are appended.")
 @click.option("--seconds", type=click.FloatRange(min=0), help="Stop after so long; run again to go on.")
 @click.option("--rows", type=click.IntRange(min=0), help="Measure so many rows at most.")
 @click.option("--warmups", type=click.IntRange(0, 1000), default=3, show_default=True)
@@ -46,7 +44,6 @@ def profile(
     from analyzer.tuning.profiling import ProfilingLimits, count_rows, measure_plan
     from analyzer.tuning.triton_device import TritonDevice
 
-    check_outputs([plan], output)
     if dry_run:
         counted = count_rows(plan, output)
         print_line(f"{output}: {counted.found:,} are there, {counted.left:,} of {counted.planned:,} are left")

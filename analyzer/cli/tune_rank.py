@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.cli.completion import complete_gpus
 from analyzer.cli.examples import make_examples
-from analyzer.cli.output import check_outputs, output_options, write_report
+from analyzer.cli.output import output_options, write_report
+from analyzer.cli.path_types import GPU_TEXT, INPUT_PATH
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,14 +38,20 @@ def _shape_options(command: click.decorators.FC) -> click.decorators.FC:
 )
 @click.option("--kernel", default="fused_moe", show_default=True, help=f"Kernel: {', '.join(_KERNELS)}.")
 @_shape_options
-@click.option("--gpu", "-g", required=True, shell_complete=complete_gpus, help="GPU by name or TOML file.")
+@click.option(
+    "--gpu",
+    "-g",
+    required=True,
+    type=GPU_TEXT,
+    help="GPU by name or TOML file.",
+)
 @click.option(
     "--dtype", default="bf16", show_default=True, help=f"Type of the operands: {', '.join(_DTYPES)}."
 )
 @click.option("--top", type=click.IntRange(min=1), help="Show so many; text 10 if not given, JSON all.")
 @click.option(
     "--measured",
-    type=click.Path(path_type=Path),
+    type=INPUT_PATH,
     help="CSV of measured configurations: their times stand, and correct the others'.",
 )
 @click.option(
@@ -81,7 +87,6 @@ def rank(
 
     _check_choice("--kernel", kernel, _KERNELS)
     _check_choice("--dtype", dtype, _DTYPES)
-    check_outputs([] if measured is None else [measured], output)
     shape = check_shape(MoeShape(m, experts, topk, hidden, intermediate))
     found = find_single_gpu(gpu, "")
     report = rank_configs(

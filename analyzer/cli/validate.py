@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.cli.completion import complete_gpus
 from analyzer.cli.examples import make_examples
 from analyzer.cli.exit_codes import ExitCode
-from analyzer.cli.output import check_outputs, output_options, print_line, write_report
+from analyzer.cli.output import output_options, print_line, write_report
+from analyzer.cli.path_types import CACHE_FOLDER, CHART_PATH, GPU_TEXT, INPUT_PATH
 from analyzer.ir.launch import Timing
 from analyzer.text.errors import UsageError
 
@@ -25,19 +25,21 @@ if TYPE_CHECKING:
         "warplens validate docs/cases.csv --suite stream --jobs 1 --max-mape 200 --format json",
     )
 )
-@click.argument("table", metavar="CASES.csv", type=click.Path(path_type=Path))
+@click.argument("table", metavar="CASES.csv", type=INPUT_PATH)
 @click.option(
     "--model", "-m", multiple=True, help="Models, by comma or repeated, the default one first; all if none."
 )
 @click.option("--split", type=click.Choice(["learn", "judge"]), help="Only rows of this split.")
 @click.option("--suite", multiple=True, metavar="GLOB", help="Only rows of suites that fit; repeatable.")
 @click.option(
-    "--gpu", "-g", multiple=True, shell_complete=complete_gpus, help="Only rows of this GPU; repeatable."
+    "--gpu",
+    "-g",
+    multiple=True,
+    type=GPU_TEXT,
+    help="Only rows of this GPU; repeatable.",
 )
 @click.option("--jobs", "-j", type=click.IntRange(min=1), help="Processes; as many as cores if not given.")
-@click.option(
-    "--cache", type=click.Path(path_type=Path), help="Folder of answers; ~/.cache/warplens/validate."
-)
+@click.option("--cache", type=CACHE_FOLDER, help="Folder of answers; ~/.cache/warplens/validate.")
 @click.option("--no-cache", is_flag=True, help="Work everything out again, and keep nothing.")
 @click.option(
     "--limit-worst", type=click.IntRange(min=0), default=10, show_default=True, help="Worst rows to list."
@@ -47,9 +49,9 @@ if TYPE_CHECKING:
     type=click.Choice([timing.value for timing in Timing]),
     help="What the times of rows are that do not say so; interval if not given.",
 )
-@click.option("--calibration", type=click.Path(path_type=Path), help="Levels that `calibrate` wrote.")
+@click.option("--calibration", type=INPUT_PATH, help="Levels that `calibrate` wrote.")
 @output_options("validate")
-@click.option("--html", type=click.Path(path_type=Path), help="Write a page with tables and scatter plots.")
+@click.option("--html", type=CHART_PATH, help="Write a page with tables and scatter plots.")
 @click.option(
     "--max-mape",
     type=click.FloatRange(min=0),
@@ -86,7 +88,6 @@ def validate(
 
     if no_cache and cache is not None:
         raise UsageError("--cache and --no-cache exclude each other", hint="give one of them")
-    check_outputs([table], output, html)
     filters = CaseFilters(split=split, suites=suite, gpus=gpu)
     with _show_progress() as progress:
         report = run_validation(

@@ -6,7 +6,8 @@ import click
 
 from analyzer.cli.examples import make_examples
 from analyzer.cli.options import InputOptions, cache_options, input_options, jobs_option
-from analyzer.cli.output import check_outputs, output_options, write_report
+from analyzer.cli.output import output_options, write_report
+from analyzer.cli.path_types import CHART_PATH
 from analyzer.cli.progress import show_progress
 from analyzer.text.errors import UsageError
 
@@ -39,9 +40,7 @@ from analyzer.text.errors import UsageError
     help="Let power choose the clock of each edited GPU; else all run at that of the GPU as it is.",
 )
 @output_options("whatif")
-@click.option(
-    "--chart", type=click.Path(path_type=Path), help="Draw the CPI stacks of all settings into an HTML file."
-)
+@click.option("--chart", type=CHART_PATH, help="Draw the CPI stacks of all settings into an HTML file.")
 def whatif(
     inputs: InputOptions,
     *,
@@ -65,7 +64,6 @@ def whatif(
 
     if len(inputs.gpu) > 1:
         raise UsageError("whatif takes one --gpu", hint="run it once for each")
-    check_outputs(inputs.list_input_paths(), output, chart)
     edits = HardwareEdits(
         settings=tuple(map(parse_setting, settings)),
         sweeps=tuple(map(parse_sweep, sweeps)),

@@ -7,7 +7,7 @@ Files beside an input have its name with another suffix: resource usage (`.res`)
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from analyzer.files import limit_bytes, read_file, split_dense_pieces
 from analyzer.frontend.arch_lookup import find_arch_entry, find_compiled_name, set_missing_arch
 from analyzer.frontend.format_refusals import check_readable
+from analyzer.frontend.input_folder import KernelFiles, is_folder, list_kernels
 from analyzer.frontend.input_format import HEAD_BYTES, InputFormat, detect_format
 from analyzer.frontend.kernel_metadata import KernelMetadata, add_kernel_metadata
 from analyzer.frontend.linking import CodeRelocation, link_callees
@@ -25,7 +26,12 @@ from analyzer.frontend.ptx_reader import PtxOptions, add_ptx_lines_later, read_p
 from analyzer.frontend.resource_usage import read_resource_usage
 from analyzer.frontend.sass_diagnostics import MIN_ARCH, is_unsupported_arch, make_old_arch_error
 from analyzer.frontend.sass_parser import parse_sass
-from analyzer.frontend.triton_metadata import TritonMetadata, add_triton_metadata, read_triton_metadata
+from analyzer.frontend.triton_metadata import (
+    IR_SUFFIXES,
+    TritonMetadata,
+    add_triton_metadata,
+    read_triton_metadata,
+)
 from analyzer.ir.module import INSTRUCTION_BYTES, Kernel, KernelResources, Module, SourceFormat
 from analyzer.text.errors import InputError, ToolError, WarplensError
 from analyzer.text.source import Diagnostic, Severity
@@ -44,6 +50,8 @@ _USAGE_SUFFIXES = (".res", ".res-usage")
 _ELF_SUFFIXES = (".elf", ".elf.txt")
 _CUBIN_SUFFIX = ".cubin"
 _PTX_SUFFIX = ".ptx"
+# Of what `analyze` reads beside an input, with --levels the same kernel at other levels.
+_SIBLING_SUFFIXES = (*_USAGE_SUFFIXES, *_ELF_SUFFIXES, _CUBIN_SUFFIX, _PTX_SUFFIX, ".sass", *IR_SUFFIXES)
 _ELF_HEADER_BYTES = 64
 _ELF_MAGIC = b"\x7fELF"
 _MIN_RESERVED_SHARED_ARCH = 90
@@ -423,9 +431,25 @@ def _make_elf_text_metadata_finder(path: Path) -> Callable[[Kernel], KernelMetad
     return lambda kernel: find_arch_entry(metadata, kernel.arch, kernel.name)
 
 
-def list_sibling_paths(path: str) -> list[str]:
+def list_read_paths(path: str) -> list[str]:
+    """Return the files that are read for an input: itself and those beside it, of a folder all kernels'."""
+    if not is_folder(path):
+        return [path, *_list_sibling_paths(path)]
+    with suppress(InputError):
+        kernels = chain(*list_kernels(path))
+        return [file for one in kernels for file in _list_level_paths(one)]
+    return []
+
+
+def _list_level_paths(kernel: KernelFiles) -> list[str]:
+    """Return the files of a kernel in a folder; JSON beside them is one where it is Triton's."""
+    levels = [file for level, file in kernel.levels.items() if level != "json"]
+    return [*levels, *_list_sibling_paths(levels[0])]
+
+
+def _list_sibling_paths(path: str) -> list[str]:
     """Return the files beside an input that are read with it, as far as they exist and are what they seem."""
-    found = (_find_sibling(path, suffix) for suffix in (*_USAGE_SUFFIXES, *_ELF_SUFFIXES, ".cubin"))
+    found = (_find_sibling(path, suffix) for suffix in _SIBLING_SUFFIXES)
     siblings = [str(sibling) for sibling in found if sibling is not None]
     metadata = _find_sibling(path, ".json")
     if metadata is not None and read_triton_metadata(metadata) is not None:

@@ -38,7 +38,7 @@ _TENSOR_DESCRIPTOR = re.compile(r"tensordesc<[^\[\]<>]*\[([0-9, ]*)\].*>")
 _N_HIDDEN_PARAMETERS = 2
 _SCRATCH_KEYS = ("global_scratch_size", "profile_scratch_size")  # one for each pointer of the Triton at hand
 _DETAILS = ("hash", "num_warps", "num_stages", "num_ctas", "shared", "triton_version")
-_IR_SUFFIXES = (".ttir", ".ttgir", ".source")
+IR_SUFFIXES = (".ttir", ".ttgir", ".source")
 _ARCH_NUMBER = re.compile(r"sm_(\d+)")
 
 
@@ -209,7 +209,7 @@ def _parse_constants(content: object) -> Mapping[str, str]:
 
 def _read_ir(path: Path, name: str) -> IrSignature | None:
     """Read the signature in the intermediate code beside the metadata; None if it has no such kernel."""
-    for suffix in _IR_SUFFIXES:
+    for suffix in IR_SUFFIXES:
         found = read_ir_signature(path.with_suffix(suffix))
         if found is not None and found.name == name:
             return found

@@ -202,6 +202,11 @@ def measure_folder(folder: Path) -> FolderUse:
     return FolderUse(len(sizes), sum(sizes))
 
 
+def list_entry_paths(folder: Path) -> list[str]:
+    """Return the files of a folder's entries."""
+    return [entry.path for entry in _list_entries(folder)]
+
+
 def _make_head(key: str, payload: bytes) -> bytes:
     return _MAGIC + hashlib.sha256(key.encode() + b"\n" + payload).digest()
 
