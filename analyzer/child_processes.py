@@ -3,6 +3,9 @@
 A tool runs in a process group of its own, because it may start further ones (cuobjdump starts nvdisasm): the
 group is killed once its output is no longer wanted. Should this process be killed itself, Linux kills the
 tool, and what the tool has started ends for want of a reader or at its limit of processor time.
+
+A tool that prints nothing is stopped by its own processor time, not by the clock on the wall: how long that
+takes depends on what else the machine does. Only one that does nothing at all is stopped by the clock.
 """
 
 import ctypes
@@ -11,6 +14,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
@@ -19,6 +23,9 @@ _PIECE_BYTES = 1 << 20
 _MAX_MESSAGE_BYTES = 4096
 _MAX_PROCESSOR_S = 6 * 3600
 _MAX_FILE_BYTES = 16 << 30  # that a tool may write
+_MAX_LOOK_S = 0.5  # between two looks at a silent tool
+# A tool that waits for a disk or for its turn takes no processor time either: so it has this much longer.
+_IDLE_RATIO = 10
 
 
 def make_parent_bond(parent: int | None = None) -> Callable[[], None]:
@@ -88,10 +95,65 @@ class ToolLimitError(Exception):
     """A tool was silent for too long, or printed too much."""
 
 
+class _SilenceTimer:
+    """Measures what a process group has worked, and how long it has not, since it printed last."""
+
+    def __init__(self, group: int, max_silence_s: float) -> None:
+        self._group, self._max_silence_s = group, max_silence_s
+        self._first_s: float | None = None  # processor time of the group when the silence was noticed
+        self._worked_s = 0.0  # processor time at the last look at which it had grown
+        self._worked_at_s = 0.0  # when that was, by the clock
+
+    @property
+    def look_s(self) -> float:
+        """Seconds to wait before the next look."""
+        return min(_MAX_LOOK_S, self._max_silence_s)
+
+    def restart(self) -> None:
+        """Begin anew: it has printed."""
+        self._first_s = None
+
+    def check(self) -> None:
+        """Raise ToolLimitError where it has worked for too long in silence, or done nothing for longer."""
+        now_s, spent_s = time.monotonic(), _measure_group(self._group)
+        if self._first_s is None or spent_s > self._worked_s:
+            self._first_s = spent_s if self._first_s is None else self._first_s
+            self._worked_s, self._worked_at_s = spent_s, now_s
+        if spent_s - self._first_s > self._max_silence_s:
+            raise ToolLimitError(f"it printed nothing in {self._max_silence_s:g} s of processor time")
+        max_idle_s = _IDLE_RATIO * self._max_silence_s
+        if now_s - self._worked_at_s > max_idle_s:
+            raise ToolLimitError(f"it neither printed anything nor worked for {max_idle_s:g} s")
+
+
+def _measure_group(group: int) -> float:
+    """Return the processor time in seconds of a process group, with that of ended children.
+
+    0 where the system does not tell: then no work is ever seen.
+    """
+    ticks = 0
+    with suppress(OSError):
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                ticks += _count_ticks(name, group)
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _count_ticks(process: str, group: int) -> int:
+    """Return the clock ticks that a process has run, 0 for one of another group, or that has ended."""
+    try:
+        with open(f"/proc/{process}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()  # the name before may hold anything
+    except OSError:
+        return 0
+    return sum(map(int, fields[11:15])) if int(fields[2]) == group else 0
+
+
 class ToolRun:
     """One run of a tool; `status` and `messages` hold once `read_output` is through.
 
-    max_silence_s: seconds that it may print nothing.
+    max_silence_s: seconds of processor time that it may work without printing; by the clock it may do nothing
+        at all for ten times as many.
     max_output_bytes: of its standard output.
     max_file_bytes, max_memory_bytes: of each file that it writes, and of its address space.
     max_message_bytes: how much of the end of standard error is kept.
@@ -131,13 +193,14 @@ class ToolRun:
             process_group=0,
             preexec_fn=make_tool_setup(self.max_file_bytes, self.max_memory_bytes),
         )
+        timer = _SilenceTimer(process.pid, self.max_silence_s)
         try:
-            yield from self._read_pipes(process)
-            self.status = self._wait(process)
+            yield from self._read_pipes(process, timer)
+            self.status = _wait(process, timer)
         finally:
             _stop_group(process)
 
-    def _read_pipes(self, process: "subprocess.Popen[bytes]") -> Iterator[bytes]:
+    def _read_pipes(self, process: "subprocess.Popen[bytes]", timer: _SilenceTimer) -> Iterator[bytes]:
         """Yield what the tool prints, until it has closed both pipes."""
         n_bytes = 0
         with selectors.DefaultSelector() as selector:
@@ -146,9 +209,11 @@ class ToolRun:
             selector.register(process.stdout, selectors.EVENT_READ)
             selector.register(process.stderr, selectors.EVENT_READ)
             while selector.get_map():
-                ready = selector.select(self.max_silence_s)
-                if not ready:
-                    raise ToolLimitError(f"it printed nothing for {self.max_silence_s:,.0f} s")
+                ready = selector.select(timer.look_s)
+                if ready:
+                    timer.restart()
+                else:
+                    timer.check()
                 for key, _ in ready:
                     piece = os.read(key.fd, _PIECE_BYTES)
                     if not piece:
@@ -161,11 +226,14 @@ class ToolRun:
                             raise ToolLimitError(f"it printed more than {self.max_output_bytes >> 20:,} MiB")
                         yield piece
 
-    def _wait(self, process: "subprocess.Popen[bytes]") -> int:
+
+def _wait(process: "subprocess.Popen[bytes]", timer: _SilenceTimer) -> int:
+    """Return the status of a tool that has closed its output. Raises ToolLimitError where it does not end."""
+    while True:
         try:
-            return process.wait(self.max_silence_s)
+            return process.wait(timer.look_s)
         except subprocess.TimeoutExpired:
-            raise ToolLimitError(f"it did not end within {self.max_silence_s:,.0f} s") from None
+            timer.check()
 
 
 def _stop_group(process: "subprocess.Popen[bytes]") -> None:

@@ -75,7 +75,7 @@ def find_assemblers() -> Iterator[CudaTool]:
 
 
 def find_max_silence_s(usual_s: float) -> float:
-    """Return how long a tool may print nothing: the user's figure in `TIMEOUT_VARIABLE`, else the usual."""
+    """Return how long a tool may work and print nothing: as `TIMEOUT_VARIABLE` says, else the usual."""
     with suppress(ValueError):
         return min(max(0.0, float(os.environ.get(TIMEOUT_VARIABLE, ""))), _MAX_SILENCE_S)
     return usual_s

@@ -41,7 +41,7 @@ _MAX_OUTPUT_RATIO = 1000
 _MAX_MESSAGE_CHARACTERS = 200
 _HINT_RELEASE = "use another CUDA release's tools: 12.x read sm_70 and older, the newest read the newest GPUs"
 _HINT_DAMAGED = "the file is damaged, or holds no code for a GPU (PTX alone must be assembled with ptxas)"
-_HINT_STOPPED = f"the file may be damaged; {TIMEOUT_VARIABLE}=SECONDS lets the tool be silent for longer"
+_HINT_STOPPED = f"{TIMEOUT_VARIABLE}=SECONDS gives the tool more time"
 _RELEASE_MISMATCH = re.compile(
     r"deprecated|[Cc]annot decode architecture|not defined for option|[Uu]nsupported arch"
 )
@@ -232,7 +232,7 @@ def _remove_member_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
 def _run_command(command: _ToolCommand) -> Iterator[bytes]:
     """Yield the standard output of a command, in pieces. Raises ToolError if it fails or prints nothing.
 
-    Also if it prints nothing for too long, or far more than its file can hold: see `ToolRun`.
+    Also if it works for too long without printing, or prints far more than its file can hold: see `ToolRun`.
     """
     tool, file = command.tool, command.arguments[-1]
     size_bytes = os.path.getsize(file)

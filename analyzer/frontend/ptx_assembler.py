@@ -51,7 +51,7 @@ _HINT_PTX = "ptxas refuses this PTX; correct it, or make it again"
 _HINT_TARGET = (
     "name the .target that has it (wgmma needs sm_90a, tcgen05 sm_100a), or compile the source again"
 )
-_HINT_STOPPED = f"{TIMEOUT_VARIABLE}=SECONDS lets it run for longer; --virtual reads PTX without it"
+_HINT_STOPPED = f"{TIMEOUT_VARIABLE}=SECONDS gives it more time; --virtual reads PTX without it"
 _HINT_NONE_FITS = "install a CUDA release that knows it, and name its ptxas with --ptxas; or give --virtual"
 
 
