@@ -35,6 +35,7 @@ import msgspec
 from analyzer.child_processes import ignore_interrupts, make_parent_bond
 from analyzer.path_claims import FileKey, guard_in_worker, list_guarded
 from analyzer.text.errors import InputError, ToolError, UsageError, WarplensError
+from analyzer.text.optional_packages import DASK, RAY, check_packages
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -47,7 +48,6 @@ RARE_COLLECTION_THRESHOLDS = (100_000, 50, 1000)
 
 _CONNECT_TIMEOUT_S = 10
 _WAIT_FOR_WORKERS_S = 30
-_INSTALL_DASK = "pip install 'warplens[cluster]'"
 TaskFunction = Callable[[bytes], bytes]
 
 
@@ -175,8 +175,9 @@ def connect(backend: Backend, scheduler: str | None, n_workers: int) -> Iterator
 
     scheduler: address of Dask's or Ray's scheduler; None: that of its own environment variable, else as many
         processes on this machine as `n_workers`.
-    Raises UsageError where the backend is not installed or the scheduler does not answer.
+    Raises ToolError where the backend is not installed, UsageError where the scheduler does not answer.
     """
+    check_backend(backend)
     if backend is Backend.DASK:
         with _connect_to_dask(scheduler, n_workers) as client:
             yield partial(_run_with_dask, client)
@@ -185,13 +186,18 @@ def connect(backend: Backend, scheduler: str | None, n_workers: int) -> Iterator
         yield _run_with_ray
 
 
+def check_backend(backend: Backend) -> None:
+    """Raise ToolError where a package of the backend is missing."""
+    wanted = {Backend.DASK: DASK, Backend.RAY: RAY}.get(backend)
+    if wanted is not None:
+        check_packages(f"--backend {backend}", wanted)
+
+
 @contextmanager
 def _connect_to_dask(scheduler: str | None, n_workers: int) -> "Iterator[Client]":
-    try:
-        from dask import config
-        from distributed import Client, LocalCluster
-    except ImportError as error:
-        raise UsageError(f"--backend dask: {error.name} is not installed", hint=_INSTALL_DASK) from None
+    from dask import config
+    from distributed import Client, LocalCluster
+
     address = scheduler or config.get("scheduler-address", None)
     if address is None:
         with (
@@ -257,11 +263,9 @@ def _make_killed_error(index: int, n_tasks: int) -> ToolError:
 
 
 def _connect_to_ray(scheduler: str | None, n_workers: int) -> None:
-    try:
-        import ray
-        from ray.util.joblib import register_ray
-    except ImportError as error:
-        raise UsageError(f"--backend ray: {error.name} is not installed", hint="pip install ray") from None
+    import ray
+    from ray.util.joblib import register_ray
+
     if not ray.is_initialized():
         try:
             is_running = scheduler or os.environ.get("RAY_ADDRESS")

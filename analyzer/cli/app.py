@@ -90,7 +90,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
     except click.ClickException as error:
-        _print_error(f"error: {escape_controls(error.format_message(), keep=_LINE_FEED)}")
+        _print_error(f"error: {error.format_message()}")
         _print_error("    help: warplens --help")
         return ExitCode.FAILED
     except BrokenPipeError:  # the reader has gone (`| head`)
@@ -135,10 +135,10 @@ def _fail(message: str, hint: str) -> ExitCode:
 
 
 def _print_error(text: str) -> None:
-    """Print on standard error, if that can be."""
+    """Print on standard error, if that can be, with control characters escaped."""
     if sys.stderr is not None:
         with suppress(OSError):
-            print(text, file=sys.stderr, flush=True)
+            print(escape_controls(text, keep=_LINE_FEED), file=sys.stderr, flush=True)
 
 
 def _flush_output() -> None:
@@ -198,7 +198,7 @@ def _report_bug(error: Exception) -> ExitCode:
         import traceback
 
         _print_error("".join(traceback.format_exception(error)))
-    reason = escape_controls(f"{type(error).__name__}: {error}"[:_MAX_REASON_CHARS])
+    reason = escape_controls(f"{type(error).__name__}: {error}"[:_MAX_REASON_CHARS])  # line feeds, too
     _print_error(f"error: internal error: {reason}")
     hint = f"please report it, with the input and what {_TRACEBACK_VARIABLE}=1 prints"
     _print_error(f"    help: {hint}")

@@ -1,10 +1,10 @@
 """`warplens doctor`: the optional tools that were found, and what each enables."""
 
-from importlib.util import find_spec
-
 import click
 
 from analyzer.cli.examples import make_examples
+from analyzer.cli.output import print_line
+from analyzer.text.optional_packages import find_missing
 
 
 @click.command(epilog=make_examples("warplens doctor", "warplens doctor | grep cuobjdump"))
@@ -17,7 +17,7 @@ def doctor() -> None:
 
     found = {tool.name: f"{tool.version or '?'} ({tool.found_in}: {tool.path})" for tool in find_all_tools()}
     rows = [(name, found.get(name, "no"), enables) for name, enables in _TOOLS]
-    rows += [(module, "yes" if find_spec(module) else "no", enables) for module, enables in _PACKAGES]
+    rows += [(module, "no" if find_missing([module]) else "yes", enables) for module, enables in _PACKAGES]
     columns = [
         Column("what", ColumnFit.NO_WRAP),
         Column("found", ColumnFit.WRAP, min_width=20),
@@ -34,7 +34,7 @@ def doctor() -> None:
     console.print(f"your own architectures: {files.find_user_arch_folder() or none}")
     console.print(_describe_cache(), markup=False)
     if "cuobjdump" not in found:
-        click.echo(f"binaries need cuobjdump and nvdisasm: {make_install_hint()}")
+        print_line(f"binaries need cuobjdump and nvdisasm: {make_install_hint()}")
 
 
 def _describe_cache() -> str:
@@ -55,7 +55,10 @@ _TOOLS = (
     ("ptxas", "PTX as input, by the code that it makes"),
 )
 _PACKAGES = (
-    ("triton", "brings both CUDA tools"),
-    ("torch", "learned predictors (not in this version)"),
-    ("sklearn", "learned predictors (not in this version)"),
+    ("triton", "brings the CUDA tools; `tune rank --compile`, `tune profile`"),
+    ("plotly", "charts of `whatif`, `serving` and `validate`"),
+    ("sklearn", "`learn`; policies of `tune evaluate`"),
+    ("torch", "`learn` without --quick; `tune profile`"),
+    ("dask", "--backend dask"),
+    ("ray", "--backend ray"),
 )

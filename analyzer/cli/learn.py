@@ -45,7 +45,7 @@ def learn(
     """
     import msgspec
 
-    from analyzer.learning.learn import Provenance, learn_and_write
+    from analyzer.learning.learn import Provenance, check_learning, learn_and_write
     from analyzer.learning.options import LearningOptions
     from analyzer.operators.measured_operators import read_measured_table
 
@@ -54,6 +54,7 @@ def learn(
         options = msgspec.structs.replace(
             options, n_trees=100, tree_rate=0.15, n_perceptrons=0, transfer_trees=40
         )
+    check_learning(options)
     measured = read_measured_table(table)
     with show_progress("learning") as progress:
         learned = learn_and_write(

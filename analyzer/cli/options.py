@@ -18,10 +18,10 @@ from analyzer.cli.launch_options import (
     parse_launch,
     parse_taken_rules,
 )
+from analyzer.cli.output import print_line
 from analyzer.cli.path_types import CACHE_FOLDER, GPU_TEXT, INPUT_PATH, KERNEL_TEXT
 from analyzer.execution.machine.budget import DEFAULT_STEP_LIMIT
 from analyzer.text.errors import UsageError
-from analyzer.text.escaping import escape_controls
 
 if TYPE_CHECKING:
     from analyzer.models.calibration import Calibration
@@ -48,11 +48,12 @@ class ScaleOptions(Struct, frozen=True, kw_only=True):
         return self.jobs or os.cpu_count() or 1
 
     def check(self) -> None:
-        """Raise UsageError where there is nothing to schedule."""
-        from analyzer.worker_pool import Backend
+        """Raise UsageError where there is nothing to schedule, ToolError where nothing can schedule it."""
+        from analyzer.worker_pool import Backend, check_backend
 
         if self.scheduler is not None and self.backend == Backend.LOCAL:
             raise UsageError("--scheduler goes with --backend dask or ray")
+        check_backend(Backend(self.backend))
 
 
 class InputOptions(Struct, frozen=True, kw_only=True):
@@ -191,7 +192,7 @@ def analyze_inputs(inputs: InputOptions, options: "Options", progress: "Progress
         inputs.files, inputs.gpu, options, progress, reading=inputs.make_reading_options(), notes=notes
     )
     for note in notes:
-        click.echo(escape_controls(f"note: {note}"), err=True)
+        print_line(f"note: {note}", to_errors=True)
     return report
 
 

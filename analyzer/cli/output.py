@@ -72,9 +72,10 @@ def _find_output_file(output: Path | None) -> Path | None:
 def write_text(text: str | Iterable[str], output: Path | None) -> None:
     """Write a text, or its pieces as they come, to a file, or to standard output for None and `-`.
 
-    A file is replaced once the text is complete. Raises UsageError where it cannot be written.
+    Control characters in it are escaped but for line feeds and tabs: it may hold fields of an input, such as
+    a table's. A file is replaced once the text is complete. Raises UsageError where it cannot be written.
     """
-    pieces = (text,) if isinstance(text, str) else text
+    pieces = (escape_controls(each, keep="\n\t") for each in ((text,) if isinstance(text, str) else text))
     output = _find_output_file(output)
     if output is None:
         sys.stdout.writelines(pieces)

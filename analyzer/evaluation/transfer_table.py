@@ -5,10 +5,8 @@
 - traces of the PyTorch profiler (Chrome's JSON), also compressed by gzip.
 """
 
-import gzip
 import os
 import re
-import zlib
 from enum import StrEnum
 from math import inf
 from pathlib import Path
@@ -28,12 +26,12 @@ from analyzer.models.transfer.measured_launch import MeasuredLaunch
 from analyzer.report.transfer_schema import RESULT_COLUMNS
 from analyzer.text.csv_table import CsvTable
 from analyzer.text.errors import InputError
+from analyzer.unpacking import unpack
 
 LAUNCH_COLUMNS = ("kernel", "grid", "block", "registers", "shared_bytes", "flops", "bytes", "time_us")
 MAX_TRACE_BYTES = 1 << 30
 _MAX_TABLE_BYTES = 256 << 20
 _UTF8_BOM = b"\xef\xbb\xbf"
-_GZIP_MAGIC = b"\x1f\x8b"
 _NCU_HEADER = re.compile(rb'^"?ID"?,.*"?Kernel Name"?', re.M)
 MAX_REGISTERS, MAX_SHARED_BYTES = 1 << 16, 1 << 31  # more is a mistake
 _MAX_AMOUNT, _MAX_TIME_US = 1e18, 1e12
@@ -134,12 +132,10 @@ def read_transfer_table(path: Path) -> TransferTable:
 
 
 def _read_bytes(path: Path) -> bytes:
-    """Return the bytes of a file, decompressed. Raises InputError."""
+    """Return the bytes of a file, unpacked. Raises InputError."""
     try:
-        data = read_file(path, MAX_TRACE_BYTES)
-        if data.startswith(_GZIP_MAGIC):
-            data = gzip.decompress(data)
-    except (OSError, ValueError, EOFError, zlib.error) as error:
+        data = b"".join(unpack([read_file(path, MAX_TRACE_BYTES)], MAX_TRACE_BYTES))
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: {reason}", hint=_TABLE_HINT) from None
     return data.removeprefix(_UTF8_BOM)

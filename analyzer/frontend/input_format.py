@@ -3,8 +3,9 @@
 import re
 from enum import StrEnum
 
+from analyzer.unpacking import is_packed, unpack_head
+
 HEAD_BYTES = 1 << 16
-MAX_XZ_MEMORY_BYTES = 256 << 20  # a header may ask for 4 GB; `xz -9` needs 65 MiB
 _EM_CUDA = 190
 _MAX_CONTROL_FRACTION = 0.02
 _UTF8_BOM = b"\xef\xbb\xbf"
@@ -41,7 +42,6 @@ _FILE_LIST_LINE = re.compile(
 _PROFILER_TABLE_LINE = re.compile(rb"^\"?ID\"?[,;\t]\"?Process ID\b|\bMetric Name\b|^==PROF== ", re.M)
 _GUARD = re.compile(r"@!?U?P\w+\s+")
 _MAX_SNIPPET_LINES = 200  # in which the first instruction of code without any header stands
-_GZIP_MAGIC, _XZ_MAGIC = b"\x1f\x8b", b"\xfd7zXZ\x00"
 
 
 class InputFormat(StrEnum):
@@ -82,23 +82,10 @@ def detect_format(head: bytes) -> InputFormat:
     head = head[:HEAD_BYTES]
     if not head.removeprefix(_UTF8_BOM).strip():
         return InputFormat.EMPTY
-    if head.startswith((_GZIP_MAGIC, _XZ_MAGIC)):
-        is_trace = _detect_text_format(_decompress_head(head)) is InputFormat.TRACE
+    if is_packed(head):
+        is_trace = _detect_text_format(unpack_head(head, HEAD_BYTES)) is InputFormat.TRACE
         return InputFormat.TRACE if is_trace else InputFormat.UNKNOWN_BINARY
     return _detect_binary_format(head) or _detect_text_format(head)
-
-
-def _decompress_head(head: bytes) -> bytes:
-    """Return the first bytes of compressed data, decompressed; empty if it is damaged."""
-    import lzma
-    import zlib
-
-    try:
-        if head.startswith(_GZIP_MAGIC):
-            return zlib.decompressobj(31).decompress(head, HEAD_BYTES)
-        return lzma.LZMADecompressor(lzma.FORMAT_XZ, MAX_XZ_MEMORY_BYTES).decompress(head, HEAD_BYTES)
-    except (zlib.error, lzma.LZMAError):
-        return b""
 
 
 def _detect_binary_format(head: bytes) -> InputFormat | None:

@@ -9,7 +9,6 @@ from typing import Any
 from msgspec import Struct
 
 from analyzer.files import split_dense_pieces
-from analyzer.frontend.input_format import MAX_XZ_MEMORY_BYTES
 from analyzer.frontend.trace_lines import TraceSyntaxError, parse_line
 from analyzer.frontend.trace_module import build_trace_module
 from analyzer.frontend.trace_parser import RETRACE_HINT, parse_trace
@@ -17,13 +16,10 @@ from analyzer.ir.module import Module
 from analyzer.ir.trace import MemoryCopy, Trace
 from analyzer.text.errors import InputError
 from analyzer.text.source import locate
+from analyzer.unpacking import PackedError, unpack
 
-GZIP_MAGIC, XZ_MAGIC = b"\x1f\x8b", b"\xfd7zXZ\x00"
 _CHUNK_BYTES = 8 << 20
 _MAX_LIST_BYTES = 16 << 20
-_MAX_TEXT_BYTES = 64 << 30
-_MIN_LIMIT_BYTES = 256 << 20
-_MAX_UNPACK_RATIO = 500
 _MAX_LIST_ENTRIES = 10_000
 _KERNEL_LIST_START = re.compile(rb"\A\s*(?:Memcpy[A-Z]\w+,|kernel[\w.-]*\.trace)")
 
@@ -96,78 +92,13 @@ def _parse_entry(folder: Path, text: str) -> list[Path | MemoryCopy]:
 def decompress(path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the text of an input that may be compressed by gzip or xz, in pieces of bounded size.
 
-    Raises InputError for data that are damaged, that unpack to more than 64 GiB, or to more than 500 times
-    their size: traces are packed to a hundredth, bombs to a thousandth.
+    Raises InputError for data that are damaged, or that unpack to too much: see `unpack`.
     """
-    n_packed = n_bytes = 0
-
-    def count() -> Iterator[bytes]:
-        nonlocal n_packed
-        for chunk in chunks:
-            n_packed += len(chunk)
-            yield chunk
-
-    for piece in split_dense_pieces(_decompress(path, count())):
-        n_bytes += len(piece)
-        if n_bytes > min(_MAX_TEXT_BYTES, _MIN_LIMIT_BYTES + _MAX_UNPACK_RATIO * n_packed):
-            raise InputError(
-                f"{path}: unpacks to more than {n_bytes >> 20:,} MiB, too much for {n_packed:,} bytes",
-                hint="unpack it yourself if it is a trace, or trace fewer kernels at a time",
-            )
-        yield piece
-
-
-def _decompress(path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    source = iter(chunks)
-    head = next(source, b"")
-    while 0 < len(head) < len(XZ_MAGIC) and (more := next(source, b"")):
-        head += more
-    if head.startswith(GZIP_MAGIC):
-        yield from _gunzip(path, chain([head], source))
-    elif head.startswith(XZ_MAGIC):
-        yield from _unxz(path, chain([head], source))
-    else:
-        yield from chain([head], source)
-
-
-def _gunzip(path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    import zlib
-
-    unpacker = zlib.decompressobj(31)
     try:
-        for chunk in chunks:
-            while chunk:
-                if unpacker.eof:
-                    unpacker = zlib.decompressobj(31)
-                yield unpacker.decompress(chunk, _CHUNK_BYTES)
-                chunk = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
-    except zlib.error as error:
-        raise _make_damaged_error(path, str(error)) from None
-    if not unpacker.eof:
-        raise _make_damaged_error(path, "it ends too early")
-
-
-def _unxz(path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    import lzma
-
-    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_XZ_MEMORY_BYTES)
-    try:
-        for chunk in chunks:
-            while chunk or not unpacker.needs_input:
-                if unpacker.eof:
-                    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_XZ_MEMORY_BYTES)
-                yield unpacker.decompress(chunk, _CHUNK_BYTES)
-                chunk = unpacker.unused_data if unpacker.eof else b""
-                if unpacker.eof and not chunk:
-                    break
-    except lzma.LZMAError as error:
-        raise _make_damaged_error(path, str(error)) from None
-    if not unpacker.eof:
-        raise _make_damaged_error(path, "it ends too early")
-
-
-def _make_damaged_error(path: str, reason: str) -> InputError:
-    return InputError(f"{path}: the compressed file is damaged: {reason}", hint="copy or trace it again")
+        yield from split_dense_pieces(unpack(chunks))
+    except PackedError as error:
+        hint = "copy or trace it again; unpack it yourself if it is a trace, or trace fewer kernels at a time"
+        raise InputError(f"{path}: {error}", hint=hint) from None
 
 
 def _read_bounded(path: str, chunks: Iterable[bytes]) -> bytes:

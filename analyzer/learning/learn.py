@@ -14,6 +14,7 @@ from analyzer.models.operators import ours
 from analyzer.operators.family import OperatorFamily, find_family
 from analyzer.operators.measured import MeasuredBatch
 from analyzer.text.errors import UsageError
+from analyzer.text.optional_packages import LEARNED_NETWORKS, LEARNED_TREES, check_packages
 from analyzer.version import __version__
 
 FEWEST_ROWS = 30
@@ -49,14 +50,29 @@ def learn_and_write(
     """Learn each set of weights that has rows, and write it into a folder.
 
     cache: a folder in which finished fits are kept: a run that was interrupted goes on from there.
-    Raises UsageError for fewer than 30 rows.
+    Raises, before any work, UsageError where a set has fewer than 30 rows, and what `check_learning` does.
     """
+    check_learning(options)
+    groups = sorted(group_by_weights(measured).items())
+    for name, (_, batches) in groups:
+        _check_rows(name, batches)
     result = []
-    for name, (family, batches) in sorted(group_by_weights(measured).items()):
+    for name, (family, batches) in groups:
         learned = learn_set(name, family, batches, options, cache=cache, report=report)
         write_learned(learned, folder, options, provenance)
         result.append(learned)
     return result
+
+
+def check_learning(options: LearningOptions) -> None:
+    """Raise ToolError where a package is missing that learns what the options want."""
+    check_packages("`warplens learn`", LEARNED_NETWORKS if options.n_perceptrons else LEARNED_TREES)
+
+
+def _check_rows(name: str, batches: Sequence[MeasuredBatch]) -> None:
+    n_rows = sum(len(batch) for batch in batches)
+    if n_rows < FEWEST_ROWS:
+        raise UsageError(f"{name}: {n_rows} rows, and {FEWEST_ROWS} are the fewest to learn from")
 
 
 def learn_set(
@@ -69,9 +85,7 @@ def learn_set(
     report: Callable[[str], None] = lambda text: None,
 ) -> Learned:
     """Return one set of weights learned from its rows. Raises UsageError for fewer than 30 rows."""
-    n_rows = sum(len(batch) for batch in batches)
-    if n_rows < FEWEST_ROWS:
-        raise UsageError(f"{name}: {n_rows} rows, and {FEWEST_ROWS} are the fewest to learn from")
+    _check_rows(name, batches)
     return learn_weights(
         family,
         batches,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from analyzer.text.errors import UsageError
+from analyzer.text.optional_packages import CHARTS, check_packages
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -13,12 +13,11 @@ def render_figures(make: "Callable[[], Iterable[Figure]]", prefix: str) -> str:
     """Return the figures one below the other; the first brings plotly's code along.
 
     make: makes them, and is called when plotly is known to be there. prefix: of the ids of their elements.
-    Raises UsageError where plotly is not installed.
+    Raises ToolError where plotly is not installed.
     """
-    try:
-        import plotly.io
-    except ImportError:
-        raise UsageError("--chart needs plotly", hint="pip install 'warplens[charts]'") from None
+    check_packages("a chart", CHARTS)
+    import plotly.io
+
     return "\n".join(
         plotly.io.to_html(
             figure,

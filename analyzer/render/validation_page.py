@@ -24,7 +24,7 @@ from analyzer.report.validation_schema import (
     ValidationReport,
     WorstEntry,
 )
-from analyzer.text.errors import UsageError
+from analyzer.text.optional_packages import CHARTS, check_packages
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure, Scatter
@@ -43,11 +43,10 @@ _RATIO_LINES = ((1.0, "solid"), (2.0, "dot"), (0.5, "dot"))
 
 
 def render_validation_page(report: ValidationReport) -> str:
-    """Return the page. Raises UsageError where plotly is not installed."""
-    try:
-        import plotly.offline
-    except ImportError:
-        raise UsageError("--html needs plotly", hint="pip install 'warplens[charts]'") from None
+    """Return the page. Raises ToolError where plotly is not installed."""
+    check_packages("a page of charts", CHARTS)
+    import plotly.offline
+
     body = (
         f"<h1>Predicted against measured times</h1><p>{escape(format_headline(report))}</p>",
         "".join(f"<p class=note>{escape(line)}</p>" for line in format_remarks(report)),

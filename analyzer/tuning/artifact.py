@@ -11,9 +11,7 @@ Nothing in it is code, no entry is unpickled, and whatever does not agree is ref
 """
 
 import io
-import math
 import zipfile
-import zlib
 from pathlib import Path
 
 import msgspec
@@ -21,6 +19,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from analyzer.archives import read_npz
 from analyzer.files import read_file, write_file
 from analyzer.text.errors import InputError, UsageError
 from analyzer.tuning.kernel_space import KernelSpace
@@ -143,7 +142,10 @@ class _DamagedArtifactError(Exception):
 
 
 def _unpack(data: bytes) -> Artifact:
-    entries = _read_entries(data)
+    try:
+        entries = read_npz(data, ("coefficients", "micro_table", "description"), _MAX_ENTRY_BYTES)
+    except ValueError as error:
+        raise _DamagedArtifactError(f"damaged, or no artifact of tune: {error}") from None
     description = _read_description(entries["description"])
     n_macros, n_micros = len(description.macros), len(description.micros)
     if entries["coefficients"].dtype != np.float32 or entries["micro_table"].dtype != np.uint32:
@@ -169,42 +171,6 @@ def _unpack(data: bytes) -> Artifact:
 def _is_shape(shape: tuple[int, ...], wanted: tuple[int, int, int]) -> bool:
     """Return whether a table has so many configurations and terms, and rows up to a limit."""
     return shape[0] == wanted[0] and 1 <= shape[1] <= wanted[1] and shape[2] == wanted[2]
-
-
-def _read_entries(data: bytes) -> dict[str, NDArray[np.generic]]:
-    """Return the three arrays; a header is held against the entry's size before any memory is taken."""
-    names = ("coefficients", "micro_table", "description")
-    entries = {}
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            for name in names:
-                info = archive.getinfo(f"{name}.npy")
-                if info.file_size > _MAX_ENTRY_BYTES:
-                    raise _DamagedArtifactError(f"{name} is larger than {_MAX_ENTRY_BYTES:,} bytes")
-                with archive.open(info) as file:
-                    entries[name] = _read_array(file.read(_MAX_ENTRY_BYTES + 1))
-    except KeyError:
-        raise _DamagedArtifactError(f"this is no artifact of tune: it has not {', '.join(names)}") from None
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError) as error:
-        raise _DamagedArtifactError(f"damaged, or no .npz file ({error})") from None
-    except (ValueError, OSError, zlib.error) as error:
-        raise _DamagedArtifactError(f"damaged ({error})") from None
-    return entries
-
-
-def _read_array(data: bytes) -> NDArray[np.generic]:
-    """Return the array of an .npy entry. Raises ValueError."""
-    file = io.BytesIO(data)
-    if np.lib.format.read_magic(file) != (1, 0):
-        raise ValueError("an entry of another version of .npy")
-    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(data) - file.tell():
-        raise ValueError("an entry whose size is not what its header says")
-    if min(shape, default=0) < 1:
-        raise ValueError("an empty entry")
-    file.seek(0)
-    array: NDArray[np.generic] = np.lib.format.read_array(file, allow_pickle=False)
-    return array
 
 
 def _read_description(data: NDArray[np.generic]) -> ArtifactDescription:

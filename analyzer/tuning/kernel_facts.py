@@ -9,13 +9,13 @@ over K, at the rates of the architecture's reference GPU, as an SM of four sub-c
 import io
 from functools import cache
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.files import write_file
+from analyzer.archives import read_npz
+from analyzer.files import read_file, write_file
 from analyzer.resources import find_data_folder
 from analyzer.text.errors import HardwareError, InputError
 
@@ -75,12 +75,10 @@ def save_facts(facts: KernelFacts, path: Path) -> None:
 def load_facts(path: Path) -> KernelFacts:
     """Return a table. Raises InputError for a file that is none, or has other columns."""
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise InputError(f"{path}: too large for a table of compiled facts")
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-            identity, columns = arrays["identity"].tolist(), tuple(arrays["columns"].tolist())
-            codes, values = arrays["codes"].astype(np.int64), arrays["values"].astype(np.float64)
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+        arrays = read_npz(read_file(path, _MAX_BYTES), ("identity", "columns", "codes", "values"), _MAX_BYTES)
+        identity, columns = arrays["identity"].tolist(), tuple(arrays["columns"].tolist())
+        codes, values = arrays["codes"].astype(np.int64), arrays["values"].astype(np.float64)
+    except (OSError, ValueError) as error:
         raise InputError(f"{path}: no table of compiled facts: {error}") from None
     if columns != FACT_COLUMNS or len(identity) != 4 or codes.shape[1:] != (5,):
         raise InputError(f"{path}: a table of compiled facts of another version")

@@ -11,7 +11,9 @@ from typing import Protocol
 import numpy as np
 from msgspec import Struct
 
-from analyzer.text.errors import ToolError, UsageError
+from analyzer.learning.tuning_baselines import fit_cost_model, fit_dispatch_tree
+from analyzer.text.errors import UsageError
+from analyzer.text.optional_packages import LEARNED_TREES, check_packages
 from analyzer.tuning.artifact import pack_artifact
 from analyzer.tuning.chooser import Chooser
 from analyzer.tuning.default_configs import choose_default
@@ -210,29 +212,22 @@ def _fit_learned(
     name: PolicyName, table: MeasuredTable, candidates: Integers, options: PolicyOptions
 ) -> LearnedPolicy:
     """Return a policy of scikit-learn's models; features are the inputs and parameters as they are."""
-    try:
-        from analyzer.learning.tuning_baselines import fit_cost_model, fit_dispatch_tree
-    except ImportError:  # pragma: no cover - the module itself imports scikit-learn only when fitting
-        raise _make_missing_error() from None
     usable = table.select_shapes(np.isfinite(table.find_best_us()))
     configs, offered = usable.configs.astype(np.float64), candidates.astype(np.float64)
-    try:
-        if name is PolicyName.BOOSTED:
-            row, column = np.nonzero(np.isfinite(usable.time_us))
-            shapes = usable.shapes[row].astype(np.float64)
-            times = usable.time_us[row, column]
-            cost = fit_cost_model(shapes, configs[column], times, options.seed, options.n_trees)
-            return LearnedPolicy(
-                name,
-                candidates,
-                lambda given: cost.rank(given.astype(np.float64), offered),
-                lambda given: cost.choose(given.astype(np.float64), offered),
-                cost.size_bytes,
-            )
-        best = np.where(np.isfinite(usable.time_us), usable.time_us, np.inf).argmin(axis=1)
-        tree = fit_dispatch_tree(usable.shapes.astype(np.float64), best, options.seed)
-    except ImportError:
-        raise _make_missing_error() from None
+    if name is PolicyName.BOOSTED:
+        row, column = np.nonzero(np.isfinite(usable.time_us))
+        shapes = usable.shapes[row].astype(np.float64)
+        times = usable.time_us[row, column]
+        cost = fit_cost_model(shapes, configs[column], times, options.seed, options.n_trees)
+        return LearnedPolicy(
+            name,
+            candidates,
+            lambda given: cost.rank(given.astype(np.float64), offered),
+            lambda given: cost.choose(given.astype(np.float64), offered),
+            cost.size_bytes,
+        )
+    best = np.where(np.isfinite(usable.time_us), usable.time_us, np.inf).argmin(axis=1)
+    tree = fit_dispatch_tree(usable.shapes.astype(np.float64), best, options.seed)
     return LearnedPolicy(
         name,
         usable.configs,
@@ -242,18 +237,19 @@ def _fit_learned(
     )
 
 
-def _make_missing_error() -> ToolError:
-    return ToolError(
-        "the policies boosted and tree need scikit-learn, which is not installed",
-        hint="pip install 'warplens[learn]', or choose others with --policy",
-    )
+_LEARNED = (PolicyName.BOOSTED, PolicyName.TREE)
 
 
 def parse_policies(names: Sequence[str]) -> tuple[PolicyName, ...]:
-    """Return policies by name, the default first; all for no name. Raises UsageError for an unknown one."""
+    """Return policies by name, the default first; all for no name.
+
+    Raises UsageError for an unknown one, ToolError where scikit-learn is missing that learns one.
+    """
     known = {each.value: each for each in PolicyName}
     unknown = [name for name in names if name not in known]
     if unknown:
         raise UsageError(f"--policy {unknown[0]}", hint=f"one of: {', '.join(known)}")
     chosen = [known[name] for name in names] or list(PolicyName)
+    for learned in (each for each in chosen if each in _LEARNED):
+        check_packages(f"--policy {learned}", LEARNED_TREES)
     return tuple(dict.fromkeys([PolicyName.DEFAULT, *chosen]))

@@ -16,7 +16,7 @@ from msgspec import Struct
 from analyzer.files import write_file
 from analyzer.pipeline.content_digests import digest_code, digest_json
 from analyzer.pipeline.entry_store import EntryStore, find_default_folder
-from analyzer.text.errors import ToolError
+from analyzer.text.optional_packages import COMPILING, check_packages
 from analyzer.tuning.fact_extraction import Code
 from analyzer.worker_pool import run_in_processes
 
@@ -56,11 +56,7 @@ def is_triton_installed() -> bool:
 
 def find_triton_version() -> str:
     """Return Triton's version. Raises ToolError where it is not installed."""
-    if not is_triton_installed():
-        raise ToolError(
-            "--compile needs Triton, which is not installed here",
-            hint="pip install triton, or leave --compile out: facts of common GPUs are shipped",
-        )
+    check_packages("--compile", COMPILING)
     import triton
 
     return str(triton.__version__)

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from analyzer.text.errors import ToolError, UsageError
+from analyzer.text.optional_packages import PROFILING, check_packages
 from analyzer.tuning.device_names import find_gpu_of_device
 from analyzer.tuning.profiling import ITERATIONS, WARMUPS, ConfigurationFailed, DeviceLost
 
@@ -155,15 +156,8 @@ def _load_kernel(name: str) -> Any:
 
 def _import_torch_and_triton() -> tuple[Any, Any]:
     """Return both modules. Raises ToolError where one is missing or there is no GPU."""
-    modules = []
-    for name in ("torch", "triton"):
-        try:
-            modules.append(importlib.import_module(name))
-        except ImportError:
-            raise ToolError(
-                f"profiling needs {name}, which is not installed",
-                hint="pip install torch triton, on the machine with the GPU; all other steps need neither",
-            ) from None
+    check_packages("profiling", PROFILING)
+    modules = [importlib.import_module(name) for name in PROFILING.modules]
     if not modules[0].cuda.is_available():
         raise ToolError(
             "profiling needs a GPU, and PyTorch finds none",

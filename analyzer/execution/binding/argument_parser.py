@@ -2,9 +2,9 @@
 
 import re
 from pathlib import Path
-from tokenize import TokenError
 from typing import TYPE_CHECKING
 
+from analyzer.archives import NPY_ERRORS
 from analyzer.execution.binding.fill_patterns import make_filled_buffer
 from analyzer.execution.binding.tensor_map_parser import TENSOR_MAP_PREFIX, parse_tensor_layout
 from analyzer.ir.launch import Argument, ArgumentValue, Buffer, FilledBuffer, NullPointer, Pointer, TensorMap
@@ -33,7 +33,6 @@ _VALUE_HINT = (
     "null, tensormap, tensormap:TYPE:EXTENTS:BOX or @data.npy"
 )
 _NPY_MAGIC = b"\x93NUMPY"
-_NPY_ERRORS = (OSError, ValueError, EOFError, TypeError, KeyError, OverflowError, MemoryError, SyntaxError)
 
 
 def parse_argument(text: str, folder: Path | None = None) -> Argument:
@@ -110,7 +109,7 @@ def read_npy_buffer(name: str, folder: Path | None = None) -> Buffer:
         contents = _read_npy_bytes(path)
     except UsageError:
         raise
-    except (*_NPY_ERRORS, TokenError) as error:
+    except NPY_ERRORS as error:
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__
         raise UsageError(f"{name or '@'}: {reason}", hint=hint) from None
     if not len(contents):

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from analyzer.archives import open_zip, read_zip_entry
 from analyzer.forecast.exported.program import (
     MOST_CALLS,
     MOST_ELEMENTS,
@@ -24,6 +25,7 @@ from analyzer.forecast.exported.program import (
     is_row_major,
 )
 from analyzer.text.errors import InputError
+from analyzer.unpacking import PackedError
 
 _MAX_JSON_BYTES = 256 << 20
 _MAX_ENTRIES = 1 << 20
@@ -111,30 +113,12 @@ def _refuse(path: Path, reason: str) -> InputError:
 def _read_graph_entry(path: Path) -> bytes:
     """Return the JSON of the graph."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            entry = _find_entry(archive, path)
-            if entry.file_size > _MAX_JSON_BYTES:
-                raise _refuse(
-                    path, f"its graph has {entry.file_size:,} bytes: at most {_MAX_JSON_BYTES:,} are read"
-                )
-            with archive.open(entry) as file:
-                content = file.read(_MAX_JSON_BYTES + 1)
+        with open_zip(path) as archive:
+            return read_zip_entry(archive, _find_entry(archive, path), _MAX_JSON_BYTES)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file", hint=_HINT) from None
-    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError) as error:
-        raise _refuse(path, f"no archive that can be read: {str(error)[:200]}") from None
-    except _zlib_errors() as error:
-        raise _refuse(path, f"damaged: {str(error)[:200]}") from None
-    if len(content) > _MAX_JSON_BYTES:
-        raise _refuse(path, f"its graph unpacks to more than {_MAX_JSON_BYTES:,} bytes")
-    return content
-
-
-def _zlib_errors() -> tuple[type[Exception], ...]:
-    import lzma
-    import zlib
-
-    return (zlib.error, lzma.LZMAError)
+    except (OSError, PackedError) as error:
+        raise _refuse(path, str(error)[:200]) from None
 
 
 def _find_entry(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
