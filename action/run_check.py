@@ -11,6 +11,7 @@ import os
 import secrets
 import shlex
 import sys
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -34,10 +35,14 @@ def main(environment: Mapping[str, str] = os.environ) -> int:
     except ValueError as error:
         print(format_command("error", f"the input `arguments`: {error}", "", None, "warplens"))
         return _finish(environment, ExitCode.FAILED, None, None)
-    errors = io.StringIO()
-    with contextlib.redirect_stderr(errors):
-        code = run(arguments)
-    sys.stderr.write(errors.getvalue())
+    output, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+        try:
+            code = run(arguments)
+        except Exception:
+            traceback.print_exc()
+            code = ExitCode.FAILED
+    _print_plainly(output.getvalue() + errors.getvalue())
     if not report_path.is_file():
         message = errors.getvalue().strip() or f"warplens check ended with {code}"
         print(format_command("error", message, "", None, "warplens"))
@@ -65,15 +70,23 @@ def _split_lines(text: str) -> list[str]:
 
 def _show(report: AnyReport, environment: Mapping[str, str]) -> None:
     """Print the report and its annotations, and add it to the summary."""
-    # Names in the report come from the kernels: what looks like a command in them must be none.
-    token = secrets.token_hex(16)
-    print(f"::stop-commands::{token}\n{render_report(report, 'text')}\n::{token}::", flush=True)
+    _print_plainly(render_report(report, "text"))
     if environment.get("WARPLENS_ANNOTATIONS", "true") != "false":
         print(render_report(report, "github"), end="", flush=True)
     summary = environment.get("GITHUB_STEP_SUMMARY", "")
     if summary and environment.get("WARPLENS_SUMMARY", "true") != "false":
         with open(summary, "a", encoding="utf-8") as file:
             file.write(render_report(report, "markdown"))
+
+
+def _print_plainly(text: str) -> None:
+    """Print what may look like a command of the runner and is none: names in it are of files and kernels.
+
+    All goes to standard output, so that nothing is printed after the runner heeds commands again.
+    """
+    if text.strip():
+        token = secrets.token_hex(16)
+        print(f"::stop-commands::{token}\n{text.rstrip()}\n::{token}::", flush=True)
 
 
 def _finish(environment: Mapping[str, str], code: int, report: Path | None, sarif: Path | None) -> int:

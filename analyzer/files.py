@@ -14,7 +14,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -119,6 +119,25 @@ def write_file(path: str | Path, pieces: Iterable[bytes]) -> None:
         with suppress(OSError):
             part.unlink()
         raise
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Hold a folder against other processes that lock it, too; it is made if need be. Raises OSError.
+
+    The lock ends with the process, leaves nothing behind and hinders nobody else. Nothing is locked where the
+    system or the file system has no such locks.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(ImportError, OSError):
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def check_writable(path: Path, *, makes_folders: bool = False) -> None:

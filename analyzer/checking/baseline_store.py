@@ -7,15 +7,15 @@ place. What is written replaces the old file at once or not at all.
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from analyzer.files import list_files, read_file, write_file
+from analyzer.files import check_writable, list_files, lock_folder, read_file, write_file
 from analyzer.report.baseline_schema import BASELINE_SCHEMA, Baseline, BaselineKernel
 from analyzer.text.errors import InputError, UsageError
 from analyzer.text.escaping import escape_json
@@ -174,9 +174,33 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
     with suppress(OSError, ValueError):
         if path.is_file() and read_file(path, len(data)) == data:
             return
-    try:
+    with _tell_what_fails(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, [data])
+
+
+def check_baseline_writable(path: Path) -> None:
+    """Raise UsageError where a baseline, or a folder with some, cannot be written."""
+    with _tell_what_fails(path):
+        check_writable(path / "file" if path.is_dir() else path, makes_folders=True)
+
+
+@contextmanager
+def hold_baselines(path: Path) -> Iterator[None]:
+    """Hold a baseline, or a folder with some, against other checks, to read it and write it anew.
+
+    Raises UsageError where that cannot be.
+    """
+    with ExitStack() as held:
+        with _tell_what_fails(path):
+            held.enter_context(lock_folder(path.parent))
+        yield
+
+
+@contextmanager
+def _tell_what_fails(path: Path) -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         reason = getattr(error, "strerror", None) or error
         raise UsageError(

@@ -2,13 +2,19 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.checking.accepting import accept
-from analyzer.checking.baseline_store import StoredBaseline, read_baselines
+from analyzer.checking.baseline_store import (
+    StoredBaseline,
+    check_baseline_writable,
+    hold_baselines,
+    read_baselines,
+)
 from analyzer.checking.check_inputs import CheckInputs, find_inputs
 from analyzer.checking.check_report import make_check_report
 from analyzer.checking.comparability import list_differences, list_moves, make_head, make_refusal
@@ -141,17 +147,23 @@ def run_check(
     config, path = request.config, request.config.baseline_path
     inputs = find_requested_inputs(request)
     stored = _read_stored(request)
-    is_first = config.holds_baseline and not stored
-    writes = request.updates or (is_first and not _is_held_to_budgets_alone(request))
-    report = _analyze(request, inputs, progress, cache_notes)
-    found = _compare(config, report, inputs, stored)
-    if found.reasons and not request.updates:
-        raise _make_refusal(stored, found, request.accept_command)
+    writes = _writes(request, stored)
     if writes:
-        toolchains = _list_toolchains(report, inputs)
-        is_folder = config.per_input or path.is_dir()
-        kept = _list_kept(stored, inputs, found)
-        accept(path, found.head, found.new, toolchains, stored, kept, is_folder=is_folder)
+        check_baseline_writable(path)
+    report = _analyze(request, inputs, progress, cache_notes)
+    with hold_baselines(path) if writes else nullcontext():
+        if writes:  # another check may have written it meanwhile
+            stored = _read_stored(request)
+            writes = _writes(request, stored)
+        is_first = config.holds_baseline and not stored
+        found = _compare(config, report, inputs, stored)
+        if found.reasons and not request.updates:
+            raise _make_refusal(stored, found, request.accept_command)
+        if writes:
+            toolchains = _list_toolchains(report, inputs)
+            is_folder = config.per_input or path.is_dir()
+            kept = _list_kept(stored, inputs, found)
+            accept(path, found.head, found.new, toolchains, stored, kept, is_folder=is_folder)
     return make_check_report(
         report,
         _judge(found, config, stored) if stored or writes else list(map(judge_alone, found.candidates)),
@@ -201,6 +213,12 @@ def _read_stored(request: CheckRequest) -> tuple[StoredBaseline, ...]:
             hint="remove it, or name a folder with --baseline",
         )
     return read_baselines(path)
+
+
+def _writes(request: CheckRequest, stored: Sequence[StoredBaseline]) -> bool:
+    """Return whether a check writes the baseline, of which this is stored."""
+    is_first = request.config.holds_baseline and not stored
+    return request.updates or (is_first and not _is_held_to_budgets_alone(request))
 
 
 def _is_held_to_budgets_alone(request: CheckRequest) -> bool:

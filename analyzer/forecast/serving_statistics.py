@@ -133,7 +133,9 @@ def compute_backlog(run: ServingRun) -> tuple[float, float]:
     # Requests in the system are arrivals less ends; the integral of either up to t is a sum of t - time.
     areas = [_sum_waits(arrival_s, edge) - _sum_waits(end_s, edge) for edge in edges.tolist()]
     quarter_s = (last_s - first_s) / 4
-    return (areas[1] - areas[0]) / quarter_s, (areas[2] - areas[1]) / quarter_s
+    # An empty system's integral does not grow, but by the rounding of its two sums, which may be negative.
+    before, after = (max(0.0, areas[i + 1] - areas[i]) / quarter_s for i in range(2))
+    return before, after
 
 
 def compute_growth(run: ServingRun) -> float:

@@ -42,6 +42,8 @@ _USUAL_ROW_SPREAD = 0.1
 _LEAST_ROW_SPREAD = 0.03  # of one row: fewer rows cannot show less
 _QUANTILE_90 = 1.2816  # of the normal distribution: both ends make 80 %
 _MAX_FILE_BYTES = 1 << 20
+_MOST_LOG_RATIO = 50.0  # 10^21 times
+_MOST_COORDINATE = 1e100
 
 
 class Level(Struct, frozen=True, forbid_unknown_fields=True):
@@ -179,7 +181,29 @@ def load_calibration(path: Path) -> Calibration:
         raise InputError(f"{path}: no calibration: {reason}", hint=hint) from None
     if found.schema != CALIBRATION_SCHEMA:
         raise InputError(f"{path}: its schema is {found.schema!r}, not {CALIBRATION_SCHEMA}", hint=hint)
+    for level in found.level:
+        if fault := _find_fault(level):
+            raise InputError(f"{path}: level {level.model!r:.80}: {fault}", hint=hint)
     return found
+
+
+def _find_fault(level: Level) -> str:
+    """Return what no level that was fitted has; empty where there is nothing of the kind."""
+    widths = {len(place) for place in level.places}
+    if len(level.places) != len(level.residuals):
+        return f"{len(level.places):,} places and {len(level.residuals):,} residuals"
+    if len(level.places) > _MOST_PLACES:
+        return f"{len(level.places):,} places, at most {_MOST_PLACES} are kept"
+    if len(widths) > 1 or 0 in widths:
+        return f"its places have {' and '.join(map(str, sorted(widths)))} numbers"
+    if level.rows < max(1, len(level.places)):
+        return f"rows = {level.rows}"
+    logs = (level.log_ratio, level.log_spread, *level.residuals)
+    if level.log_spread < 0 or not all(abs(value) <= _MOST_LOG_RATIO for value in logs):
+        return "a ratio or spread that no measurement has"
+    if not all(abs(value) <= _MOST_COORDINATE for place in level.places for value in place):
+        return "a place that is no number, or too large"
+    return ""
 
 
 def format_calibration(calibration: Calibration) -> str:

@@ -77,7 +77,7 @@ def _average_by_place(classes: tuple[WarpClass, ...]) -> tuple[WarpClass, ...]:
             WarpClass(
                 n_warps=max(1, round(float(slot_counts[place]))),
                 block_counts=np.rint(shares @ counts).astype(np.int64),
-                block_active_lanes=np.rint(shares @ lanes).astype(np.int64),
+                block_active_lanes=np.rint(shares @ lanes),
                 example_warp=classes[int(shares.argmax())].example_warp,
                 warp_slot_counts=tuple(slot_counts.tolist()),
                 n_beside_busier_warp=0,

@@ -62,7 +62,7 @@ def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
         profile=replace(
             profile,
             block_executions=np.maximum(
-                np.rint(profile.block_executions * kept).astype(np.int64), profile.block_executions > 0
+                np.rint(profile.block_executions * kept), profile.block_executions > 0
             ),
             warp_classes=(),
         ),

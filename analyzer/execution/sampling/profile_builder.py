@@ -41,7 +41,7 @@ from analyzer.ir.arrays import CountArray, FloatArray
 from analyzer.ir.launch import Launch
 from analyzer.ir.opcode import GLOBAL_SPACES, SHARED_SPACES, AddressSpace, OpKind
 
-_INT64_LIMIT = 2.0**63
+_EXACT_LIMIT = 2.0**53  # what a sum in doubles counts exactly
 _WORD_BYTES = 4
 _LARGEST_EXACT_FLOAT = 2.0**53
 
@@ -513,9 +513,9 @@ def _format_random_word_note(addresses: Sequence[str]) -> str:
 
 
 def _round_to_int(sums: NDArray[np.float64]) -> CountArray:
-    """Round counts; those of a grid that is too large for 64-bit integers stay floats."""
+    """Round counts; those of a huge grid stay floats, of which no multiple overflows."""
     rounded: NDArray[np.float64] = np.rint(sums)
-    return rounded if rounded.max(initial=0.0) >= _INT64_LIMIT else rounded.astype(np.int64)
+    return rounded if rounded.max(initial=0.0) >= _EXACT_LIMIT else rounded.astype(np.int64)
 
 
 def _merge_warp_classes(classes: list[WarpClass]) -> tuple[WarpClass, ...]:
