@@ -45,10 +45,13 @@ from analyzer.isa.register_operands import find_defs_and_uses
 
 MAX_TEXT_CHARACTERS = 4096
 _MNEMONIC = re.compile(r"[A-Z][A-Z0-9_]*(?:\.[A-Za-z0-9_]+)*")
-_GUARD = re.compile(r"@(!?)(U?P)(\d+|T)")
+_GUARD = re.compile(r"@(!?)(U?P)([0-9]{1,4}|T)")
+# No longer than the grammar has them: what is longer stays in the template, and the grammar refuses it.
 _OPERAND_NUMBER = re.compile(
-    r"(?<![\w.])(?:(?:U?R|U?P|S?B|gsb)(\d+|[ZT])|(0x[0-9a-f]+)|(\d+(?:\.\d+)?(?:e[+-]?\d+)?))(?!\w)"
+    r"(?<![\w.])(?:(?:U?R|U?P|S?B|gsb)([0-9]{1,4}|[ZT])|(0x[0-9a-f]{1,16})"
+    r"|([0-9]{1,40}(?:\.[0-9]{1,40})?(?:e[+-]?[0-9]{1,4})?))(?!\w)"
 )
+_MAX_COUNT_DIGITS = 18
 _MAX_NESTED_PARENTHESES = 8
 
 
@@ -232,7 +235,8 @@ def _make_piece(text: str) -> _OperandPiece:
         numbers.append(match[group])
         positions.append(start)
         # A fraction stands where no count may: `c[0x0][1e-3]` is not of the shape of `c[0x0][8]`.
-        is_fraction = group == _DECIMAL_GROUP and not match[group].isdigit()
+        is_count = match[group].isdigit() and len(match[group]) <= _MAX_COUNT_DIGITS
+        is_fraction = group == _DECIMAL_GROUP and not is_count
         parts += [text[last:start], "#e" if is_fraction else _NUMBER_PLACEHOLDERS[group]]
         last = end
     parts.append(text[last:])

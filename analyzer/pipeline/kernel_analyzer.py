@@ -65,6 +65,11 @@ class KernelAnalyzer:
         for launch in launches:
             yield self._make_counted_launch(loaded, launch, self._execute(loaded, launch))
 
+    def execute_roughly(self, loaded: LoadedKernel) -> None:
+        """Execute some CTAs of each launch of a kernel. Raises UsageError where one would fault."""
+        for launch in () if loaded.traces else find_launches(loaded.kernel, self.options):
+            self._execute(loaded, launch, rough_boxes=())
+
     def _execute(
         self,
         loaded: LoadedKernel,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from analyzer.execution.static_counts.block_counts import TripCountRule
 from analyzer.hardware.gpu import Gpu
@@ -22,6 +23,9 @@ from analyzer.worker_pool import count_forkable_cores, run_in_forks, split_evenl
 
 _MIN_PARALLEL_INSTRUCTIONS = 50_000  # below, processes take as long to start as they save
 _EXECUTION_COST_INSTRUCTIONS = 10_000  # least time of an executed launch, as so many instructions only walked
+# To look for a launch that faults before all the work: of each kernel, and so many kernels.
+_STEPS_TO_LOOK_FOR_FAULTS = 500
+_MOST_KERNELS_TO_LOOK_AT = 32
 _BATCHES_PER_WORKER = 8  # so that workers with unequal batches still end at about the same time
 
 
@@ -76,6 +80,7 @@ class KernelTaskRunner:
 
     def run(self) -> TaskResults:
         """Run all tasks, in as many processes as `options.jobs` and the machine allow, where that pays."""
+        self._look_for_faults()
         n_workers = min(self.options.jobs, count_forkable_cores(), len(self.tasks))
         sizes = [estimate_instructions(self.options, len(task.loaded), len(task.gpus)) for task in self.tasks]
         if n_workers < 2 or sum(sizes) < _MIN_PARALLEL_INSTRUCTIONS:
@@ -90,6 +95,18 @@ class KernelTaskRunner:
             parts.append(part)
             tell(stop, len(self.tasks), "kernels")
         return TaskResults(tuple(kernel for part in parts for kernel in part.kernels))
+
+    def _look_for_faults(self) -> None:
+        """Execute the first steps of all launches where arguments go to several kernels.
+
+        One that faults refuses them all, which should not be said after the work on those before it. Raises
+        UsageError.
+        """
+        if len(self.tasks) < 2 or not self.options.launch.arguments:
+            return
+        looking = KernelAnalyzer(replace(self.options, step_limit=_STEPS_TO_LOOK_FOR_FAULTS), len(self.tasks))
+        for task in self.tasks[:_MOST_KERNELS_TO_LOOK_AT]:
+            looking.execute_roughly(task.loaded)
 
     def run_batch(self, batch: tuple[int, int]) -> TaskResults:
         """Run the tasks [start, stop), one after another."""

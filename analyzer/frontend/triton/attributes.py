@@ -3,6 +3,7 @@
 Few distinct ones occur, so the results are kept by text.
 """
 
+import math
 import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _MAX_KEPT = 1 << 14
 _LONG_TEXT = 4096  # longer ones are not kept
 _MAX_DIGITS = 80
+_MAX_ELEMENTS = 1 << 40  # of a tensor; those of a program have at most a million
 _MAX_CHARS = 1 << 19  # outside of strings
 _MAX_DENSE_VALUES = 1 << 20
 _SPACED = {",": ", ", "->": " -> ", "=": " = ", ":": ": ", "*": " * "}
@@ -145,6 +147,8 @@ def _build_shaped(name: str, children: list[Any]) -> IrType:
     shape = tuple(
         DYNAMIC_SIZE if size[0] == "?" else _read_integer(size[:-1]) for size in dimensions.children
     )
+    if math.prod(size for size in shape if size != DYNAMIC_SIZE) > _MAX_ELEMENTS:
+        raise TritonSyntaxError("a tensor that no memory holds", piece="x".join(map(str, shape)))
     attributes = [_build_attribute(each) for each in parameters if each.data != "alloc_shape"]
     layouts = [each for each in attributes if isinstance(each, Layout)]
     if "tensordesc" in name:
