@@ -47,7 +47,7 @@ _RELEASE_MISMATCH = re.compile(
 )
 _ARCHIVE_MEMBER_LINE = re.compile(rb"^member [^\n]*\n", re.M)
 _CUBIN_NAME = re.compile(r"\.(sm_\d+[a-z]?)\.cubin$")
-_ARCH_NUMBER = re.compile(r"sm_(\d+)")
+_ARCH_NUMBER = re.compile(r"sm_(\d{1,4})(?!\d)")
 
 
 class _ToolCommand(Struct, frozen=True):

@@ -56,7 +56,7 @@ _ELF_HEADER_BYTES = 64
 _ELF_MAGIC = b"\x7fELF"
 _MIN_RESERVED_SHARED_ARCH = 90
 _RESERVED_SHARED_BYTES = 1024
-_ARCH = re.compile(r"sm_(\d+)")
+_ARCH = re.compile(r"sm_(\d{1,4})(?!\d)")
 _LISTING_FORMATS: Mapping[InputFormat, SourceFormat] = MappingProxyType(
     {
         InputFormat.LISTING: SourceFormat.LISTING,

@@ -22,12 +22,14 @@ ENCODING_WORD = re.compile(rb"^[ \t]*/\* 0x[0-9a-f]{16} \*/")
 INSTRUCTION_START = re.compile(rb"^[ \t]*/\*[0-9a-fA-F]+\*/")
 DATA_DIRECTIVE = re.compile(rb"^[ \t]*/\*[0-9a-f]+\*/[ \t]+\.(byte|short|word|dword|quad|string|zero|b\d+)\b")
 ARCH = re.compile(rb"sm_(\d+[af]?)\b")
-ARCH_FLAG = re.compile(rb"EF_CUDA_SM(\d+)")
+ARCH_FLAG = re.compile(rb"EF_CUDA_SM(\d{1,4})(?!\d)")
 FUNCTION_HEADER = re.compile(rb"^\s*Function\s*:\s*(\S.*)")
 # A demangled name has blanks, parentheses and commas of its own.
 TEXT_SECTION = re.compile(rb"^\s*\.section\s+\.text\.(?:([^,\"\s(]+)(?=\s*(?:,|$))|([^\n\"]+)(?=,\s*\"))")
 _LABEL = re.compile(rb"^([.\w$]+):\s*(?://.*)?$")
-SOURCE_LINE = re.compile(rb'//## File "([^"]*)", line (\d+)(?: inlined at "([^"]*)", line (\d+))?')
+SOURCE_LINE = re.compile(
+    rb'//## File "([^"]*)", line (\d{1,9})(?!\d)(?: inlined at "([^"]*)", line (\d{1,9})(?!\d))?'
+)
 IMAGE_HEADER = re.compile(rb"Fatbin (\w+) code")
 IGNORED_PREFIXES = (
     b"Fatbin",

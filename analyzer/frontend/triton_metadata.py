@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from analyzer.files import read_file
 from analyzer.frontend.triton_ir import IrSignature, read_ir_signature
-from analyzer.ir.launch import MAX_CLUSTER_CTAS, Dim3
+from analyzer.ir.launch import MAX_CLUSTER_CTAS, MAX_DYNAMIC_SHARED_BYTES, Dim3
 from analyzer.ir.module import FoldedArgument, Kernel, KernelResources, Parameter, ParameterDeclaration
 from analyzer.ir.scheduling import WARP_SIZE
 
@@ -39,7 +39,7 @@ _N_HIDDEN_PARAMETERS = 2
 _SCRATCH_KEYS = ("global_scratch_size", "profile_scratch_size")  # one for each pointer of the Triton at hand
 _DETAILS = ("hash", "num_warps", "num_stages", "num_ctas", "shared", "triton_version")
 IR_SUFFIXES = (".ttir", ".ttgir", ".source")
-_ARCH_NUMBER = re.compile(r"sm_(\d+)")
+_ARCH_NUMBER = re.compile(r"sm_(\d{1,4})(?!\d)")
 
 
 class TritonMetadata(Struct, frozen=True):
@@ -68,7 +68,7 @@ def read_triton_metadata(path: Path) -> TritonMetadata | None:
     name, n_warps, shared = (content.get(key) for key in ("name", "num_warps", "shared"))
     if not isinstance(name, str) or type(n_warps) is not int or type(shared) is not int:
         return None
-    if not 0 < n_warps <= _MAX_WARPS or shared < 0:
+    if not 0 < n_warps <= _MAX_WARPS or not 0 <= shared <= MAX_DYNAMIC_SHARED_BYTES:
         return None
     n_ctas = content.get("num_ctas")
     signature = _parse_signature(content.get("signature"))

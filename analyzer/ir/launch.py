@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 MAX_GRID_DIMS = (2**31 - 1, 65535, 65535)
 MAX_BLOCK_DIMS = (1024, 1024, 64)
 MAX_BLOCK_THREADS = 1024
+MAX_DYNAMIC_SHARED_BYTES = 1 << 30  # far more than any GPU has
 MAX_CLUSTER_CTAS = 16
 MAX_CLOCK_MHZ = 10_000
 NOBODY_GAVE = "nobody gave"  # how a sentence on what was assumed of a launch begins
@@ -181,10 +182,10 @@ def check_launch(launch: Launch) -> None:
                 )
     if launch.clock_mhz is not None and not 0 < launch.clock_mhz <= MAX_CLOCK_MHZ:
         raise UsageError(f"a clock of {launch.clock_mhz:g} MHz", hint="give the SM clock in MHz, as 1410")
-    if launch.dynamic_shared_bytes is not None and launch.dynamic_shared_bytes < 0:
-        raise UsageError(
-            f"dynamic shared memory of {launch.dynamic_shared_bytes} bytes: it cannot be negative"
-        )
+    dynamic = launch.dynamic_shared_bytes
+    if dynamic is not None and not 0 <= dynamic <= MAX_DYNAMIC_SHARED_BYTES:
+        why = "it cannot be negative" if dynamic < 0 else "no GPU has as much"
+        raise UsageError(f"dynamic shared memory of {dynamic} bytes: {why}")
 
 
 def _check_sizes(what: str, dims: Dim3, most: tuple[int, int, int]) -> None:

@@ -180,3 +180,40 @@ def test_wrong_inputs_fail_with_an_annotation(inputs: dict[str, str], message: s
     assert (code, outputs["exit-code"]) == (2, "2")
     (annotation,) = re.findall(r"^::error title=warplens::.*", log, re.M)
     assert message in annotation
+
+
+def list_heeded_lines(log: str) -> list[str]:
+    """Return the lines that the runner reads for commands: all but those between `stop-commands` and its token."""
+    heeded, token = [], ""
+    for line in log.splitlines():
+        if token:
+            token = "" if line == f"::{token}::" else token
+        elif match := re.match(r"::stop-commands::(\w+)$", line):
+            token = match[1]
+        else:
+            heeded.append(line)
+    assert not token
+    return heeded
+
+
+@pytest.mark.parametrize(
+    "name", ["##[add-mask]a.sass", "::add-mask::a.sass", "a%0A::add-mask::b.sass", "::end::.sass"]
+)
+def test_no_name_is_a_command(name: str, step: Step) -> None:
+    """Names of files and kernels, in reports, in notes on standard error and in errors."""
+    text = Path("kernel.sass").read_text()
+    Path(name).write_text(text.replace("softmax", "##[add-mask]softmax"))
+    Path(f"damaged{name}").write_text(text[:900] + "\n     /*0070*/   garbage ;\n")
+    runs = [
+        step.run(files=name, gpu="h100", arguments="--update"),
+        step.run(files=name, gpu="h100", arguments="--grid 4"),
+        step.run(files=f"none{name}", gpu="h100"),
+        step.run(files=f"damaged{name}", gpu="h100"),
+        step.run(files=name, gpu=f"none{name}"),
+    ]
+    assert [code for code, *_ in runs][:1] == [0]
+    assert {code for code, *_ in runs[2:]} == {2}
+    for _, _, log, _ in runs:
+        for line in list_heeded_lines(log):
+            assert re.match(r"::(error|warning|notice) [^\n]*::|$", line), line
+            assert not line.strip() or line.count("::") >= 2
