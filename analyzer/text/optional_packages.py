@@ -3,6 +3,7 @@
 The check looks for them and loads nothing, so it stands before the work: a missing package is known at once.
 """
 
+import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
@@ -48,7 +49,4 @@ def find_missing(modules: Sequence[str]) -> list[str]:
 
 
 def _is_installed(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ValueError:  # `sys.modules` says that there is none
-        return False
+    return sys.modules[module] is not None if module in sys.modules else find_spec(module) is not None

@@ -12,10 +12,11 @@ import subprocess
 import sys
 import tracemalloc
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from paths import ROOT, TRACES, format_dump
+from paths import HWDB, ROOT, TRACES, format_dump
 
 from analyzer.checking import checking
 from analyzer.cli.app import run
@@ -94,6 +95,33 @@ def test_a_calibration_is_checked_as_it_is_read(
         )
         words = ("predict", model, *sizes, "--dtype", "bf16", "-g", "h100", "--calibration", "c.toml")
         assert said in fail(*words, capsys=capsys)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "change"),
+    [
+        ("known.mlp.bias2", lambda shape: shape[:-1]),
+        ("known.mlp.weight0", lambda shape: [shape[0], shape[2], shape[1]]),
+        ("known.mlp.mean", lambda shape: [1, *shape]),
+        ("known.trees.thresholds", lambda shape: shape[::-1]),
+        ("unseen.trees.leaves", lambda shape: [shape[0] * 2, shape[1] // 2]),
+        ("unseen.trees.features", lambda shape: [shape[0] * shape[1]]),
+    ],
+)
+def test_shapes_of_weights_are_checked_as_they_are_read(
+    tensor: str, change: Callable[[list[int]], list[int]], folder: Path, capsys: Capture
+) -> None:
+    data = (HWDB / "weights" / "ours-gemm-bf16.safetensors").read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    head = json.loads(data[8 : 8 + size])
+    head[tensor]["shape"] = change(head[tensor]["shape"])
+    text = json.dumps(head).encode()
+    Path("w").mkdir()
+    Path("w/ours-gemm-bf16.safetensors").write_bytes(
+        len(text).to_bytes(8, "little") + text + data[8 + size :]
+    )
+    words = ("predict", "gemm", *GEMM, "--dtype", "bf16", "-g", "h100", "--weights", "w")
+    assert "no set of weights" in fail(*words, capsys=capsys)
 
 
 def test_a_grid_near_64_bits_is_counted(folder: Path, capsys: Capture) -> None:

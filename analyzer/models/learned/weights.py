@@ -68,7 +68,8 @@ def load_weights(path: Path) -> LearnedWeights:
 
 
 def _build_weights(header: _Header, arrays: Arrays) -> LearnedWeights:
-    return LearnedWeights(
+    """Return the weights. Raises KeyError and ValueError where an array is missing or of another shape."""
+    weights = LearnedWeights(
         name=header.name,
         dataset=header.dataset,
         timing=header.timing,
@@ -84,6 +85,48 @@ def _build_weights(header: _Header, arrays: Arrays) -> LearnedWeights:
         taught=header.taught,
         taught_kinds=header.taught_kinds,
     )
+    _check_lengths(weights)
+    return weights
+
+
+def _check_lengths(weights: LearnedWeights) -> None:
+    """Raise ValueError where parts that belong together differ in length, or trees look at no feature."""
+    n_features = len(weights.feature_names)
+    if not n_features == len(weights.feature_low) == len(weights.feature_high):
+        raise ValueError("its features and their ranges differ in number")
+    for interval in (weights.leveled, *weights.intervals.values()):
+        if not len(interval.edges_us) + 1 == len(interval.low) == len(interval.high):
+            raise ValueError("the bins of an interval and their edges differ in number")
+    n_hardware = {len(gpu.hardware) for gpu in weights.taught}
+    if len(n_hardware) > 1:
+        raise ValueError("its GPUs differ in the number of their figures")
+    for correction in (weights.known, weights.unseen):
+        _check_learners(correction, n_features + sum(n_hardware) * correction.sees_hardware)
+
+
+def _check_learners(correction: Correction, n_features: int) -> None:
+    """Raise ValueError where an array of a correction has another shape than the others ask for."""
+    if (trees := correction.trees) is not None:
+        n_trees, n_inner = trees.features.shape
+        is_perfect = n_inner > 0 and (n_inner + 1) & n_inner == 0
+        shapes = (trees.thresholds.shape, trees.leaves.shape)
+        if not is_perfect or shapes != ((n_trees, n_inner), (n_trees, n_inner + 1)):
+            raise ValueError("the arrays of its trees do not fit each other")
+        if not 0 <= trees.features.min() <= trees.features.max() < n_features:
+            raise ValueError("a tree looks at a feature that is not there")
+    if (mlp := correction.mlp) is not None:
+        width = n_features
+        if not mlp.mean.shape == mlp.scale.shape == (width,):
+            raise ValueError("the features of its perceptrons are not those of the set")
+        for weight, bias in zip(mlp.weights, mlp.biases, strict=True):
+            n_members, n_inputs, n_outputs = weight.shape
+            if (
+                n_inputs != width
+                or bias.shape != (len(mlp.weights[0]), 1, n_outputs)
+                or n_members != len(bias)
+            ):
+                raise ValueError("the layers of its perceptrons do not fit each other")
+            width = n_outputs
 
 
 def save_weights(weights: LearnedWeights, path: Path) -> None:

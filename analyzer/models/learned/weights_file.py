@@ -36,12 +36,12 @@ def read_weights_file(
     """Return what `build` makes of a file's header and arrays.
 
     what: names a file that is none of these, "no network of SynPerf"; hint: what to do then.
-    Raises UsageError for such a file, also where an array is missing.
+    Raises UsageError for such a file, also where an array is missing, or `build` raises ValueError.
     """
     arrays, metadata = _load_arrays(path)
     try:
         return build(msgspec.json.decode(metadata.get(_HEADER, ""), type=header_type), arrays)
-    except (msgspec.DecodeError, KeyError) as error:
+    except (msgspec.DecodeError, KeyError, ValueError) as error:
         raise UsageError(f"{path}: {what}: {error}", hint=hint) from None
 
 
