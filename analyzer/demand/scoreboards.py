@@ -68,7 +68,7 @@ def assign_scoreboards(cfg: Cfg, costs: OpcodeCosts) -> Scoreboards:
 
 def _name_counted_scoreboards(kernel: Kernel, write: NDArray[np.uint8]) -> set[int]:
     """Set the scoreboards of LDGDEPBAR, which the next DEPBAR names; return all that a DEPBAR names."""
-    counts = kernel.form_table.make_opcode_mask(_is_copy_group)[kernel.opcode_ids]
+    counts = kernel.form_table.make_opcode_mask(is_copy_group)[kernel.opcode_ids]
     waits = kernel.form_table.make_opcode_mask(is_counted_wait)[kernel.opcode_ids]
     if not counts.any():
         return set()
@@ -83,7 +83,8 @@ def _name_counted_scoreboards(kernel: Kernel, write: NDArray[np.uint8]) -> set[i
     return found
 
 
-def _is_copy_group(opcode: Opcode) -> bool:
+def is_copy_group(opcode: Opcode) -> bool:
+    """Return whether an instruction ends a group of asynchronous copies, as LDGDEPBAR does."""
     return opcode.sched_class is SchedClass.ASYNC_COPY and opcode.kind is not OpKind.ASYNC_COPY
 
 

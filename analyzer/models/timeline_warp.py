@@ -57,10 +57,10 @@ class InstructionTiming:
         self.alternate_pipe: list[int] = costs.alternate_pipe[ids].tolist()
         self.is_long: list[bool] = costs.is_long_scoreboard[ids].tolist()
         self.is_store: list[bool] = kernel.form_table.make_opcode_mask(_is_global_store)[ids].tolist()
-        self.special_waits = {
+        self.special_waits = _find_special_waits(kernel, self.latency_cycles, costs) | {
             row: _SpecialWait(scoreboard=EARLY_SCOREBOARD, max_outstanding=max_pending)
             for row, max_pending in early_waits.items()
-        } | _find_special_waits(kernel, self.latency_cycles, costs)
+        }
         self.group_end_rows = _find_group_end_rows(kernel)
         self.barrier_rows = frozenset(
             row for row, special in self.special_waits.items() if special.barrier_cycles
@@ -282,17 +282,17 @@ def _make_special_wait(kernel: Kernel, row: int, latency_cycles: float) -> _Spec
         return None if "ARV" in opcode.modifiers else _SpecialWait(barrier_cycles=latency_cycles)
     if opcode.semantics is Semantics.WAIT_WARPGROUP:
         return (
-            _SpecialWait(waits_warpgroup=True, max_outstanding=_parse_max_outstanding(form))
+            _SpecialWait(waits_warpgroup=True, max_outstanding=parse_max_outstanding(form))
             if "DEPBAR" in opcode.modifiers
             else None
         )
     boards = [o for o in form.operands if isinstance(o, BarrierRegister) and o.file == "SB"]
     if not boards:
         return None
-    return _SpecialWait(scoreboard=boards[0].index % 8, max_outstanding=_parse_max_outstanding(form))
+    return _SpecialWait(scoreboard=boards[0].index % 8, max_outstanding=parse_max_outstanding(form))
 
 
-def _parse_max_outstanding(form: InstructionForm) -> int:
+def parse_max_outstanding(form: InstructionForm) -> int:
     """Return how many may be outstanding: the instruction's immediate, 0 without one."""
     numbers = (o.value for o in form.operands if isinstance(o, Immediate) and isinstance(o.value, int))
     return next(numbers, 0)

@@ -5,23 +5,29 @@ address is what the iteration before has loaded, a thread can do the work of two
 """
 
 import numpy as np
+from msgspec.structs import replace
 
 from analyzer.advice.earlier_loads import (
     count_iterations_ahead,
     estimate_first_waits,
+    find_loop,
     find_startable_loads,
+    list_loop_rows,
     start_loads_earlier,
 )
+from analyzer.advice.edited_input import compute_edited_occupancy, edit_occupancy
 from analyzer.advice.edited_rows import PURE_KINDS, find_waiting_row
 from analyzer.advice.interface import Edit, Site, list_rows
 from analyzer.advice.merged_threads import merge_threads
+from analyzer.demand.scoreboards import is_copy_group, is_counted_wait
 from analyzer.flow.def_use import find_def_use_chains
 from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, SHARED_SPACES, Opcode, OpKind
 from analyzer.isa.register_operands import format_register_unit
 from analyzer.models.bounds import LATENCY_BOUND
-from analyzer.models.interface import ModelInput, Stall
+from analyzer.models.interface import EARLY_SCOREBOARD, ModelInput, Stall
 from analyzer.models.model_result import ModelResult
 from analyzer.models.stalls import STALL_INDEX
+from analyzer.models.timeline_warp import parse_max_outstanding
 
 NAME = "exposed-latency"
 ACTION = "start the loads of the next iterations before the work of this one (software pipelining, prefetch)"
@@ -41,7 +47,11 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
     for row in np.argsort(-waits.sum(axis=1).round(3), kind="stable")[:_MAX_SITES].tolist():
         share = float(waits[row].sum()) / total
         waiting = find_waiting_row(result.model_input, row) if share >= _MIN_STALL_SHARE else None
-        if waiting is None or waiting in found or not _find_awaited_loads(result.model_input, waiting):
+        if waiting is None or waiting in found:
+            continue
+        if not (
+            _find_awaited_loads(result.model_input, waiting) or _find_copy_groups(result.model_input, waiting)
+        ):
             continue
         stall = _STALLS[int(waits[row].argmax())]
         found[waiting] = Site(waiting, _describe_wait(result, waiting, stall, share))
@@ -73,10 +83,56 @@ def _find_awaited_loads(model_input: ModelInput, row: int) -> frozenset[int]:
 def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
     """Return the launch in which what waits longest finds its loads started earlier."""
     rows = list_rows(sites)
+    if groups := _find_copy_groups(result.model_input, rows[0]):
+        return _add_buffer(result.model_input, rows[0], groups)
     loads = frozenset[int]().union(*(find_startable_loads(result.model_input, row) for row in rows))
     if find_startable_loads(result.model_input, rows[0]):
         return _start_earlier(result, loads)
     return _take_two(result.model_input, rows)
+
+
+def _find_copy_groups(model_input: ModelInput, row: int) -> list[int]:
+    """Return the ends of groups of copies, where an instruction of a loop with copies waits for groups."""
+    kernel = model_input.kernel
+    if not is_counted_wait(kernel.find_opcode(row)) or not _measure_tile_bytes(model_input, row):
+        return []
+    ends = kernel.form_table.make_opcode_mask(is_copy_group)[kernel.opcode_ids]
+    found: list[int] = np.flatnonzero(ends).tolist()
+    return found
+
+
+def _measure_tile_bytes(model_input: ModelInput, row: int) -> int:
+    """Measure what the asynchronous copies of the loop around an instruction bring to a CTA each time."""
+    loop, kernel = find_loop(model_input, row), model_input.kernel
+    opcodes = [] if loop is None else [kernel.find_opcode(one) for one in list_loop_rows(model_input, loop)]
+    copied = [opcode.width_bytes or 0 for opcode in opcodes if opcode.kind is OpKind.ASYNC_COPY]
+    return model_input.block_threads * sum(copied)
+
+
+def _add_buffer(model_input: ModelInput, row: int, groups: list[int]) -> Edit | None:
+    """Return the launch in which the groups of one iteration more may be pending, in a buffer more."""
+    kernel, codes = model_input.kernel, model_input.control_codes
+    shared_bytes = model_input.shared_bytes_per_cta + _measure_tile_bytes(model_input, row)
+    occupancy = compute_edited_occupancy(model_input, shared_bytes=shared_bytes)
+    if not occupancy.ctas_per_sm:
+        return None
+    waits = kernel.form_table.make_opcode_mask(is_counted_wait)[kernel.opcode_ids]
+    loop = find_loop(model_input, row)
+    more = sum(find_loop(model_input, group) is loop for group in groups)
+    write_barrier = codes.write_barrier.copy()
+    write_barrier[groups] = EARLY_SCOREBOARD
+    edited = replace(
+        model_input,
+        control_codes=replace(codes, write_barrier=write_barrier),
+        shared_bytes_per_cta=shared_bytes,
+        early_waits={
+            one: parse_max_outstanding(kernel.decode_form(one)) + more
+            for one in np.flatnonzero(waits).tolist()
+        },
+    )
+    action = "start the copies one tile earlier, with one buffer more in shared memory"
+    note = f"{shared_bytes:,} bytes of shared memory per CTA"
+    return replace(edit_occupancy(edited, occupancy, note), action=action)
 
 
 def _take_two(model_input: ModelInput, rows: tuple[int, ...]) -> Edit | None:
