@@ -14,9 +14,9 @@ branch to the slow path:
 """
 
 from analyzer.flow.cfg import Cfg
-from analyzer.flow.def_use import find_def_use_chains
+from analyzer.flow.def_use import DefUseChains, find_def_use_chains
 from analyzer.ir.module import InstructionForm
-from analyzer.ir.opcode import Semantics
+from analyzer.ir.opcode import OpKind, Semantics
 from analyzer.ir.operand import Immediate
 
 _WORD = 0xFFFFFFFF
@@ -33,12 +33,24 @@ def is_corrected_seed(cfg: Cfg, row: int) -> bool:
     if any(sources.intersection(one.uses) and _adds(one, _RANGE_ADDENDS) for one in near):
         return True
     for later in near[row + 1 - block.start :]:
-        if results.intersection(later.uses):
+        if results.intersection(later.uses) and later.opcode.kind is not OpKind.MOVE:
             return _adds(later, _SCALING_ADDENDS)
-        if results.intersection(later.defs):
+        if results.intersection((*later.uses, *later.defs)):
+            break
+    return _is_only_scaled(find_def_use_chains(cfg), row)
+
+
+def _is_only_scaled(chains: DefUseChains, row: int) -> bool:
+    """Return whether all that reads a result, or a copy of it, scales it for a division."""
+    readers, seen = [*chains.consumers(row)], {row}
+    for reader in readers:  # grows meanwhile
+        form = chains.cfg.kernel.decode_form(reader)
+        if form.opcode.kind is OpKind.MOVE and reader not in seen:
+            seen.add(reader)
+            readers += chains.consumers(reader)
+        elif form.opcode.kind is not OpKind.MOVE and not _adds(form, _SCALING_ADDENDS):
             return False
-    readers = find_def_use_chains(cfg).consumers(row)  # in other blocks
-    return bool(readers) and all(_adds(kernel.decode_form(one), _SCALING_ADDENDS) for one in readers)
+    return bool(readers)
 
 
 def _adds(form: InstructionForm, addends: frozenset[int]) -> bool:

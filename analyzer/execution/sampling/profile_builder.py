@@ -363,24 +363,26 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         """Format what a value is from; of one in doubt, why it is."""
         if row is None:
             return ""
-        place, doubt = self._format_place(row), self.sums.doubts.get(row)
-        match None if doubt is None else doubt.kind:
+        doubt = self.sums.doubts.get(row)
+        if doubt is None:
+            return self._format_instruction(row)
+        place, other = self._format_place(row), self._format_place(doubt.row)
+        match doubt.kind:
             case DoubtKind.APPROXIMATE:
                 return f"the last bits of {place}, which is an approximation"
-            case DoubtKind.UNORDERED if doubt is not None:
-                return f"the order of warps: no barrier between {place} and {self._format_place(doubt.row)}"
-            case DoubtKind.DISPUTED if doubt is not None:
-                store = self._format_place(doubt.row)
-                return f"the order of threads: several values are stored to what {place} loads, as by {store}"
-            case _:
-                return place
+            case DoubtKind.UNORDERED:
+                return f"the order of warps: no barrier between {place} and {other}"
+            case DoubtKind.DISPUTED:
+                return f"the order of threads: several values are stored to what {place} loads, as by {other}"
 
     def _format_place(self, row: int) -> str:
+        """Format an instruction, with its source line where there is one."""
+        line = self.task.kernel.cfg.kernel.find_source_line(row)
+        return self._format_instruction(row) + (f" ({line})" if line else "")
+
+    def _format_instruction(self, row: int) -> str:
         kernel = self.task.kernel.cfg.kernel
-        line = kernel.find_source_line(row)
-        return (
-            f"{int(kernel.addresses[row]):#06x} {kernel.decode_form(row).text}{f' ({line})' if line else ''}"
-        )
+        return f"{int(kernel.addresses[row]):#06x} {kernel.decode_form(row).text}"
 
     def _find_exited_header(self, row: int) -> int | None:
         """Return the address of the header of the loop that a branch leaves; None if it leaves none."""
