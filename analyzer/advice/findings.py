@@ -59,7 +59,7 @@ def find_advice(
 def _make_finding(rule: Rule, result: ModelResult, sites: tuple[Site, ...], edit: Edit) -> Finding:
     gain = max(0.0, result.prediction.cycles - _predict_cycles(result, edit))
     notes = [
-        f"{result.prediction.model} asked again without the cause",
+        f"{result.prediction.model} predicts the launch without the cause",
         edit.note,
         _note_hit_rates(result, edit),
     ]
@@ -69,7 +69,7 @@ def _make_finding(rule: Rule, result: ModelResult, sites: tuple[Site, ...], edit
 
 def _make_limited_finding(rule: Rule, result: ModelResult, sites: tuple[Site, ...]) -> Finding:
     limit = sites[0].max_gain_share * result.prediction.cycles
-    basis = f"an upper limit, so that {result.prediction.model} was not asked again"
+    basis = f"an upper limit, for which {result.prediction.model} was not run again"
     return _compose_finding(rule, result, sites, limit, basis)
 
 

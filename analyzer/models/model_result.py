@@ -154,7 +154,7 @@ def _describe_unknowns(model_input: ModelInput) -> Iterator[str]:
     """Yield notes on unknown addresses, copies and products."""
     if measure_scattered_atomic_share(model_input):
         yield (
-            "atomics at addresses that come from data are taken to meet as random ones do; where more do, "
+            "atomics at addresses that come from data are assumed to meet as random ones do; where more do, "
             "each waits for the one before (--arg WHICH=@data.npy settles it)"
         )
     if _has_copies_of_unknown_size(model_input):
@@ -162,8 +162,9 @@ def _describe_unknowns(model_input: ModelInput) -> Iterator[str]:
     if (rows := _find_short_row_copies(model_input)).size:
         more = f" and {rows.size - 1} more" if rows.size > 1 else ""
         yield (
-            f"boxes copied at {int(model_input.kernel.addresses[rows[0]]):#06x}{more} are taken to lie side "
-            f"by side, and so to have rows of {_estimate_row_bytes(model_input, int(rows[0])):.0f} bytes: "
+            f"boxes copied at {int(model_input.kernel.addresses[rows[0]]):#06x}{more} are assumed to lie "
+            f"side by side, and so to have rows of "
+            f"{_estimate_row_bytes(model_input, int(rows[0])):.0f} bytes: "
             "--arg WHICH=tensormap:TYPE:EXTENTS:BOX settles it"
         )
     if model_input.n_unknown_mma_tiles:
@@ -187,7 +188,7 @@ def _describe_unknowns(model_input: ModelInput) -> Iterator[str]:
         yield (
             f"copies put at least {prefetched_bytes:,.0f} bytes into shared memory; the launch "
             f"gives {model_input.shared_bytes_per_cta:,}: say --dynamic-shared, "
-            "or more CTAs are taken to fit than do"
+            "or more CTAs are assumed to fit than do"
         )
 
 

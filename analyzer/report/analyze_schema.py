@@ -102,7 +102,7 @@ class CountsEntry(Struct, frozen=True, kw_only=True):
     instructions_per_warp: float
     is_sample: Annotated[
         bool,
-        Meta(description="Other CTAs are taken to be like those looked at; false where they are proven."),
+        Meta(description="Other CTAs are assumed to be like those looked at; false where they are proven."),
     ] = False
     looked_at_ctas: Annotated[int | None, Meta(description="CTAs that were executed or traced.")]
     assumptions: tuple[str, ...]
@@ -111,7 +111,7 @@ class CountsEntry(Struct, frozen=True, kw_only=True):
 
 
 class UnknownEntry(Struct, frozen=True, kw_only=True):
-    """Something that the prediction hangs on and that nobody gave."""
+    """Something that the prediction depends on and that nobody gave."""
 
     what: Annotated[
         str,
@@ -512,7 +512,7 @@ class KernelReport(Struct, frozen=True, kw_only=True):
     counts: CountsEntry
     unknowns: Annotated[
         tuple[UnknownEntry, ...],
-        Meta(description="What the prediction hangs on and nobody gave; the interval covers it."),
+        Meta(description="What the prediction depends on and nobody gave; the interval covers it."),
     ] = ()
     missing_code: Annotated[
         tuple[str, ...], Meta(description="What the input lacks of the function, where it was cut off.")

@@ -153,7 +153,7 @@ def make_prediction_entry(
 def _make_transfer_notes(model_input: ModelInput) -> tuple[str, ...]:
     arch, target = model_input.kernel.arch, model_input.gpu.file.arch
     if not arch:
-        return (f"architecture not known: the code is taken to be {target} code",)
+        return (f"architecture not known: the code is assumed to be {target} code",)
     return (
         f"{arch} code taken instruction by instruction to {target}: it does not run there, and a compiler "
         "would write other code",

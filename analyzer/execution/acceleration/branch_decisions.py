@@ -242,7 +242,7 @@ class BranchDecider:
         return self._find_user_trips(loop) is not None or any(rule.is_general for rule in self.trip_rules)
 
     def _is_exchanged_within(self, loop: Loop, unknown: UnknownOrigins) -> bool:
-        """Return whether an unknown condition hangs on an atomic exchange within the loop."""
+        """Return whether an unknown condition depends on an atomic exchange within the loop."""
         cfg = self.kernel.cfg
         return any(
             row < len(cfg.kernel)
