@@ -1,6 +1,7 @@
 """Operands of SASS instructions: one frozen class for each syntax that the tools print."""
 
 import math
+import re
 from enum import StrEnum
 
 from msgspec import Struct
@@ -138,6 +139,18 @@ class ScoreboardList(Struct, frozen=True):
         return "{" + ",".join(map(str, self.scoreboards)) + "}"
 
 
+class SymbolWord(Struct, frozen=True):
+    """Half of the address `symbol + addend`, which the loader sets."""
+
+    symbol: str
+    addend: int
+    is_high: bool
+
+
+# places in code, such as 32@lo((f + .L_x_0@srel)), have no such form
+_DATA_ADDRESS = re.compile(r"32@(lo|hi)\((?:([\w.$]+)|\(([\w.$]+) \+ (0x[0-9a-f]+)\))\)")
+
+
 class Label(Struct, frozen=True):
     """A symbolic target or relocation that nvdisasm prints: `(.L_x_3)`, 32@lo((f + .L_x_0@srel))."""
 
@@ -147,6 +160,15 @@ class Label(Struct, frozen=True):
     def symbol(self) -> str:
         """Name of the place that `(NAME) stands for; the text itself for a relocation."""
         return self.name[2:-1] if self.name.startswith("`(") else self.name
+
+    @property
+    def data_address(self) -> "SymbolWord | None":
+        """Word of the address of a variable, 32@lo(table) or 32@hi((table + 0x10)); None for other labels."""
+        match = _DATA_ADDRESS.fullmatch(self.name)
+        if match is None:
+            return None
+        half, symbol, folded_symbol, addend = match.groups()
+        return SymbolWord(symbol or folded_symbol, int(addend or "0", 16), is_high=half == "hi")
 
     def __str__(self) -> str:
         return self.name

@@ -8,7 +8,8 @@ uniform predicates at `UNIFORM_PREDICATE_BASE`.
     @P1 LDG.E.64 R4, [R2.64+0x8]      defs R4, R5; uses P1, R2, R3
 
 The result of a barrier that reduces a predicate (BAR.RED) stands in no register that has a name until
-B2R.RESULT reads it. It has two units of its own, a word and a predicate.
+B2R.RESULT reads it. It has two units of its own, a word and a predicate. So have the words on their way from
+global to shared memory (LDGSTS), which pass through no register at all.
 """
 
 import re
@@ -41,11 +42,12 @@ from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.isa.mma_shapes import load_mma_table
 
 UNIFORM_REGISTER_BASE = 256
-PREDICATE_BASE = 384  # 127 uniform registers from sm_100 on
-UNIFORM_PREDICATE_BASE = 392
-N_REGISTER_UNITS = 400
+COPIED_WORD_BASE = 384  # 127 uniform registers from sm_100 on
+PREDICATE_BASE = 388
+UNIFORM_PREDICATE_BASE = 396
+N_REGISTER_UNITS = 404
 # numbers of URZ and PT, which are no registers
-BARRIER_RESULT_WORD = PREDICATE_BASE - 1
+BARRIER_RESULT_WORD = COPIED_WORD_BASE - 1
 BARRIER_RESULT_PREDICATE = UNIFORM_PREDICATE_BASE - 1
 _N_PREDICATES = 7
 _REGISTER_BITS = 32
@@ -61,6 +63,8 @@ def format_register_unit(number: int) -> str:
         return "barrier count"
     if number == BARRIER_RESULT_PREDICATE:
         return "barrier predicate"
+    if COPIED_WORD_BASE <= number < PREDICATE_BASE:
+        return f"copied word {number - COPIED_WORD_BASE}"
     if number >= UNIFORM_PREDICATE_BASE:
         return f"UP{number - UNIFORM_PREDICATE_BASE}"
     if number >= PREDICATE_BASE:

@@ -1,5 +1,6 @@
 """Constant banks of a launch, word by word, and the allocations that its pointers lead to."""
 
+import zlib
 from collections.abc import Mapping
 
 import numpy as np
@@ -14,6 +15,7 @@ from analyzer.ir.module import Parameter
 
 FIRST_ALLOCATION_ADDRESS = 0x7F00_0000_0000
 ALLOCATION_SPACING_BYTES = 1 << 36
+_N_SYMBOL_PLACES = 1 << 20  # beyond all allocations, which are fewer
 ANY_BANK = -1
 _NO_WORDS = (np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.int32))
 
@@ -42,6 +44,12 @@ class Allocation(Struct, frozen=True, kw_only=True, eq=False):
     def end_address(self) -> int:
         """End of the allocation; without a size, the start of the next one."""
         return self.address + (ALLOCATION_SPACING_BYTES if self.size_bytes is None else self.size_bytes)
+
+
+def make_symbol_address(symbol: str) -> int:
+    """Return the address of a variable that only its name in the code tells, far from all others."""
+    place = _N_SYMBOL_PLACES + zlib.crc32(symbol.encode()) % _N_SYMBOL_PLACES
+    return FIRST_ALLOCATION_ADDRESS + place * ALLOCATION_SPACING_BYTES
 
 
 class MappedTensor(Struct, frozen=True):

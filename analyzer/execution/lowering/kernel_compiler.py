@@ -59,6 +59,7 @@ from analyzer.ir.operand import (
 )
 from analyzer.ir.scheduling import SchedClass
 from analyzer.isa.register_operands import (
+    COPIED_WORD_BASE,
     N_REGISTER_UNITS,
     PREDICATE_BASE,
     UNIFORM_REGISTER_BASE,
@@ -71,6 +72,7 @@ from analyzer.isa.register_operands import (
     is_zero_fill,
 )
 
+_WORD_BYTES = 4
 _MAX_MBARRIER_SLICE_GROWTH = 1.02  # by number of instructions
 
 
@@ -221,7 +223,7 @@ class _KernelCompiler:
                 found.append(request)
             action, source = self._build_action(row), self.slice.unknown_results.get(row)
             if action is not None:
-                found.append(action)
+                found += _split_tracked_copy(action)
             if source is not None and self.slice.is_included[row]:
                 form = self.cfg.kernel.decode_form(row)
                 found.append(
@@ -344,17 +346,20 @@ class _KernelCompiler:
             for position, operand in enumerate(form.operands)
             if (address := _find_address(operand)) is not None
         ]
-        data = () if row in self.slice.elided_stores else _find_data_slots(form)
+        is_elided = row in self.slice.elided_stores
+        data = () if is_elided else _find_data_slots(form)
         masks = _find_trailing_predicates(form)
         if opcode.kind is OpKind.ASYNC_COPY and len(found) > 1:
             (shared_place, shared), (global_place, source) = found[0], found[1]
+            # lanes that `masks` leave out store zeros
+            copied = () if masks or is_elided or not self.slice.tracks_shared else _list_copied_words(opcode)
             store = self._build_access(
-                row, form, shared_place, shared, AddressSpace.SHARED, OpKind.STORE, (), (), ()
+                row, form, shared_place, shared, AddressSpace.SHARED, OpKind.STORE, (), (), copied
             )
             if is_zero_fill(form.operands):
                 return (store,)
             load = self._build_access(
-                row, form, global_place, source, AddressSpace.GLOBAL, OpKind.LOAD, masks, (), ()
+                row, form, global_place, source, AddressSpace.GLOBAL, OpKind.LOAD, masks, copied, ()
             )
             return (load, store)
         space = opcode.space or AddressSpace.GLOBAL
@@ -558,6 +563,20 @@ def _is_granted(form: InstructionForm) -> bool:
     """
     waits = form.opcode.semantics is Semantics.MBARRIER_WAIT
     return waits or (form.opcode.kind is OpKind.CONTROL and _has_result_predicate(form))
+
+
+def _list_copied_words(opcode: Opcode) -> tuple[int, ...]:
+    """Return the units of the words that an LDGSTS copies."""
+    return tuple(range(COPIED_WORD_BASE, COPIED_WORD_BASE + opcode.width_bytes // _WORD_BYTES))
+
+
+def _split_tracked_copy(action: Action) -> tuple[Action, ...]:
+    """Return the load and the store of an LDGSTS whose words are tracked, in this order; else the action."""
+    copied = action.accesses[0].result_slots if len(action.accesses) > 1 else ()
+    if not copied:
+        return (action,)
+    load, store = action.accesses
+    return replace(action, writes=copied, accesses=(load,)), replace(action, accesses=(store,))
 
 
 def _has_result_predicate(form: InstructionForm) -> bool:

@@ -127,9 +127,9 @@ def build_control_slice(cfg: Cfg, *, knows_memory: bool = True, knows_tensors: b
     if knows_memory or not _has_likely_unknown_values(cfg, control):
         return control
     unknown = _find_unknown_values(cfg)
-    addresses = _slice_to_fixpoint(
-        cfg, replace(options, includes_control_flow=False, unknown_stores=unknown.stores)
-    )
+    addresses = _slice_to_fixpoint(cfg, replace(options, includes_control_flow=False))
+    if addresses.tracks_shared:  # words that nobody knows may pass from one slot to another
+        unknown = replace(unknown, stores=frozenset())
     unknown_results = {
         row: source for row, source in unknown.results.items() if not addresses.is_included[row]
     }

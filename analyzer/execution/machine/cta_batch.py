@@ -27,7 +27,7 @@ from analyzer.ir.launch import Dim3
 from analyzer.ir.opcode import OpKind
 from analyzer.ir.operand import BarrierRegister
 from analyzer.ir.scheduling import WARP_SIZE
-from analyzer.isa.register_operands import format_register_unit
+from analyzer.isa.register_operands import PREDICATE_BASE, format_register_unit
 
 _LANE_IDS = np.arange(WARP_SIZE, dtype=np.uint32)[None, None, None, :]
 _MASK32 = 0xFFFFFFFF
@@ -321,7 +321,7 @@ class CtaBatch:
 
     def load_global(self, access: LoweredAccess, addresses: NDArray[np.uint64]) -> list[AbstractWord] | None:
         """Return what buffers with known contents hold, one word per register; None if none is accessed."""
-        n_words = len([slot for slot in access.result_slots if slot < 256])
+        n_words = len([slot for slot in access.result_slots if slot < PREDICATE_BASE])
         size = access.width_bytes
         values: list[WordArray] = []
         known = np.zeros((1, 1), dtype=bool)

@@ -25,6 +25,7 @@ from analyzer.execution.machine.unknown_words import UnknownWords
 from analyzer.ir.arrays import Addresses, BoolArray
 from analyzer.ir.opcode import OpKind
 
+_LOADING_KINDS = (OpKind.LOAD, OpKind.ASYNC_COPY)
 _WORD_BYTES = 4
 _SPLITMIX64_FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _NONNEGATIVE_MASK = np.uint32(0x7FFFFFFF)  # an index is not negative
@@ -79,12 +80,21 @@ class RandomData:
     def has_random_data(self, row: int) -> bool:
         """Return whether an instruction loads words that are random if unknown."""
         kernel = self._kernel.cfg.kernel
-        return row < len(kernel) and kernel.find_opcode(row).kind is OpKind.LOAD
+        return row < len(kernel) and kernel.find_opcode(row).kind in _LOADING_KINDS
 
     def covers_unknowns(self, origin: UnknownOrigins, active: BoolArray) -> bool:
         """Return whether all unknown words that some addresses depend on have random words."""
         found = np.unique(np.where(active, origin, 0))
-        return all(self.has_random_data((one & ~DIVERGENT_FLAG) - 1) for one in found.tolist() if one)
+        return all(self._is_random(one) for one in found.tolist() if one)
+
+    def find_random_lanes(self, origin: UnknownOrigins) -> BoolArray:
+        """Return where words of these origins are random ones."""
+        random = [one for one in np.unique(origin).tolist() if one and self._is_random(one)]
+        lanes: BoolArray = np.isin(origin, random)
+        return lanes
+
+    def _is_random(self, origin: int) -> bool:
+        return self.has_random_data((origin & ~DIVERGENT_FLAG) - 1)
 
     def make_words(self, access: LoweredAccess, addresses: Addresses, *, is_uniform: bool) -> list[WordArray]:
         """Return the words at these addresses, one array per register.

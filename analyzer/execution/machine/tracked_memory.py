@@ -15,7 +15,7 @@ from analyzer.execution.machine.register_state import (
     join_origins,
     make_divergent_origin,
 )
-from analyzer.execution.machine.shared_memory import AbstractWord, SharedMemory
+from analyzer.execution.machine.shared_memory import AbstractWord, PlaceholderFinder, SharedMemory
 from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import AddressSpace
 
@@ -135,10 +135,13 @@ def _mark_unknown(stale: BoolArray, access: LoweredAccess, loaded: list[Abstract
 
 
 class TrackedMemory:
-    """Contents of shared and local memory."""
+    """Contents of shared and local memory.
 
-    def __init__(self, batch: CtaBatch) -> None:
-        self.batch = batch
+    find_placeholders: see `SharedMemory`.
+    """
+
+    def __init__(self, batch: CtaBatch, find_placeholders: PlaceholderFinder | None = None) -> None:
+        self.batch, self._find_placeholders = batch, find_placeholders
         self.shared: SharedMemory | None = None
         self.local = LocalMemory(batch)
 
@@ -151,6 +154,7 @@ class TrackedMemory:
                 shape.shared_bytes,
                 shape.reserved_shared_bytes,
                 self.batch.shared_capacity_bytes,
+                self._find_placeholders,
             )
         return self.shared
 
@@ -195,7 +199,7 @@ class TrackedMemory:
     def forget_shared(self) -> None:
         """Make the shared memory of all CTAs unknown: one has stored to that of another."""
         if self.shared is not None:
-            self.shared.known[:] = False
+            self.shared.forget_all_ctas()
 
     def is_global_only(self, addresses: Addresses | None) -> bool:
         """Return whether all of these generic addresses are in global memory."""

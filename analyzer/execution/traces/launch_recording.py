@@ -8,7 +8,7 @@ write inside it. Instructions whose guards are stale are reported in all lanes o
 Invariant: a predicate that is not stale at a row has, in every active lane, its value on hardware.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 from weakref import proxy
@@ -41,16 +41,19 @@ from analyzer.execution.machine.register_state import (
     LockstepGroup,
     RegisterView,
     UnknownOrigins,
+    make_divergent_origin,
 )
 from analyzer.execution.machine.shared_memory import AbstractWord
+from analyzer.execution.machine.tracked_memory import TrackedMemory
 from analyzer.execution.machine.unknown_words import AddressConfidence
 from analyzer.execution.traces.execution_recorder import ExecutionRecorder, LaneMaskArray, WarpArray
 from analyzer.ir.arrays import Addresses, BoolArray, IntArray
-from analyzer.ir.opcode import OpKind
+from analyzer.ir.opcode import SHARED_SPACES, OpKind
 from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.isa.register_operands import PREDICATE_BASE, is_partial_predicate_write
 from analyzer.text.errors import UsageError
 
+_CTA_SHIFT = np.uint64(32)  # above all shared addresses
 _MAX_BATCH_WARPS = 4096
 DEFAULT_RECORDED_STEPS = 40_000  # some seconds; to record a step takes several times as long as to execute it
 _SHORTEN_HINT = (
@@ -152,6 +155,8 @@ class RecordingMachine(AbstractMachine):
         super().__init__(kernel, batch, decide, budget)
         self.recorder = recorder
         self.random_data = random_data
+        if random_data is not None and self.tracked_memory is not None:
+            self.tracked_memory = TrackedMemory(batch, random_data.find_random_lanes)
         self.min_trust = AddressConfidence.EXACT if random_data is None else AddressConfidence.LOCATION
         self.warp_numbers: WarpArray = (
             batch.cta_numbers[batch.cta_indices] * batch.launch_shape.warps_per_cta + batch.warp_ids
@@ -228,7 +233,7 @@ class RecordingMachine(AbstractMachine):
             return
         origin = np.full((1, 1), source, dtype=np.int32)
         mask = None if lanes is None else self._limit_to_group(lanes, view)
-        words = self.random_data.make_words(access, at, is_uniform=source < DIVERGENT_FLAG)
+        words = self._make_random_words(access, view, at, is_uniform=source < DIVERGENT_FLAG)
         for slot, word in zip(access.result_slots, words, strict=True):
             if slot >= 0:
                 view.write(slot, word, origin, None, mask)
@@ -236,12 +241,23 @@ class RecordingMachine(AbstractMachine):
     def _load_known(
         self, access: LoweredAccess, view: RegisterView, addresses: Addresses, lanes: BoolArray | None
     ) -> list[AbstractWord] | None:
-        """See `AbstractMachine`: zeros that tracked memory holds for unknown words become random words."""
+        """See `AbstractMachine`: words that memory does not hold become random words."""
         loaded = super()._load_known(access, view, addresses, lanes)
         if self.random_data is None or loaded is None or not self.random_data.has_random_data(access.row):
             return loaded
-        words = self.random_data.make_words(access, addresses, is_uniform=False)
-        return [_fill_unknown(known, word) for known, word in zip(loaded, words, strict=True)]
+        words = self._make_random_words(access, view, addresses, is_uniform=False)
+        unset = (make_divergent_origin(access.row), self.batch.unset_stack_origin)
+        return [_fill_unset(held, word, unset) for held, word in zip(loaded, words, strict=True)]
+
+    def _make_random_words(
+        self, access: LoweredAccess, view: RegisterView, at: Addresses, *, is_uniform: bool
+    ) -> list[WordArray]:
+        """Return random words, one per result register; each CTA has others at its shared addresses."""
+        assert self.random_data is not None
+        if access.space in SHARED_SPACES:
+            ctas = self.segment_run.warps // self.batch.launch_shape.warps_per_cta
+            at = view.from_warp_rows(view.to_warp_rows(at) + (ctas.view(np.uint64) << _CTA_SHIFT)[:, None])
+        return self.random_data.make_words(access, at, is_uniform=is_uniform)
 
     def _broadcast_lanes(self, lanes: BoolArray, view: RegisterView) -> LaneMaskArray:
         found: LaneMaskArray = (
@@ -278,12 +294,13 @@ class RecordingMachine(AbstractMachine):
             self.recorder.record_unknown_access(access.row, warps[is_unknown], active[is_unknown])
 
 
-def _fill_unknown(loaded: AbstractWord, word: WordArray) -> AbstractWord:
-    """Put a random word where a loaded word is unknown and represented by zero."""
+def _fill_unset(loaded: AbstractWord, word: WordArray, unset: Sequence[int]) -> AbstractWord:
+    """Put a random word where memory holds none; unset: origins of such words."""
     if loaded.origin is None:
         return loaded
-    is_empty = (loaded.origin != 0) & (loaded.value == 0)
-    return AbstractWord(np.where(is_empty, word, loaded.value), loaded.origin, loaded.delta)
+    return AbstractWord(
+        np.where(np.isin(loaded.origin, unset), word, loaded.value), loaded.origin, loaded.delta
+    )
 
 
 class _RecordingLog(AccessLog):

@@ -18,9 +18,18 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from analyzer.execution.binding.constant_image import make_symbol_address
 from analyzer.execution.lowering.step import AffineRule, ConstantRead, LaneFunction, Step, StepInput, Value
 from analyzer.ir.module import InstructionForm
-from analyzer.ir.operand import ConstantBankOperand, Immediate, Operand, Predicate, Register
+from analyzer.ir.operand import (
+    ConstantBankOperand,
+    Immediate,
+    Label,
+    Operand,
+    Predicate,
+    Register,
+    SymbolWord,
+)
 from analyzer.isa.register_operands import find_predicate_unit, find_register_unit
 
 WORD_MASK = 0xFFFFFFFF
@@ -184,7 +193,7 @@ class OperandParser:
 
     def is_word_next(self) -> bool:
         """Return whether the next operand is a register, constant or immediate."""
-        return self.is_next(Register, ConstantBankOperand, Immediate)
+        return self.is_next(Register, ConstantBankOperand, Immediate, Label)
 
     def take_word(self) -> SourceOperand:
         """Take a 32-bit integer, negated or complemented if so printed."""
@@ -295,6 +304,9 @@ def _parse_operand(operand: Operand, n_words: int, literal: Callable[[int], Sour
     match operand:
         case Immediate(value=int(value), suffixes=()) if abs(value) < 1 << n_words * WORD_BITS:
             return literal(value)
+        case Label(data_address=SymbolWord() as word) if n_words == 1:
+            address = make_symbol_address(word.symbol) + word.addend
+            return literal(address >> WORD_BITS if word.is_high else address & WORD_MASK)
         case Register(index=None) if _is_supported(operand):
             return literal((-1 if operand.is_inverted else 0) * (-1 if operand.is_negated else 1))
         case Register() if _is_supported(operand):
