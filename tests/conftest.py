@@ -11,11 +11,14 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Iterable
+from importlib.metadata import Distribution, PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from analyzer.frontend import cuda_tools
 
 TESTS = Path(__file__).resolve().parent
 GOLDEN = TESTS / "golden"
@@ -103,3 +106,17 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     for path in config.stash.get(_UNOWNED, []):
         terminalreporter.write_line(f"golden file of no test: {path}", red=True)
+
+
+@pytest.fixture
+def no_installed_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the CUDA tools that wheels and toolkits of this machine bring: those on PATH alone are found."""
+
+    def find_no_wheel(name: str) -> Distribution:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(cuda_tools, "distribution", find_no_wheel)
+    monkeypatch.setattr(cuda_tools, "find_spec", lambda _: None)
+    monkeypatch.setattr(cuda_tools, "_CUDA_ROOT", Path("/absent"))
+    for variable in ("CUDA_HOME", "CUDA_PATH", "WARPLENS_TOOLS"):
+        monkeypatch.delenv(variable, raising=False)

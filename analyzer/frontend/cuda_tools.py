@@ -1,4 +1,8 @@
-"""Search for NVIDIA's tools: the disassemblers cuobjdump and nvdisasm, and the assembler ptxas."""
+"""Search for NVIDIA's tools: the disassemblers cuobjdump and nvdisasm, and the assembler ptxas.
+
+Of several disassemblers the newest goes first: it prints the newest GPUs' code. It has forgotten the oldest
+ones, which an older release still prints, such as the 12.8 in Triton's wheel.
+"""
 
 import os
 import re
@@ -6,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +22,8 @@ from analyzer.child_processes import ToolLimitError, ToolRun
 
 TOOL_NAMES = ("cuobjdump", "nvdisasm", "ptxas")
 TIMEOUT_VARIABLE = "WARPLENS_TOOL_TIMEOUT"
+FOLDER_VARIABLE = "WARPLENS_TOOLS"  # a folder whose tools go before all others
+_DISASSEMBLERS = ("cuobjdump", "nvdisasm")
 _VERSION = re.compile(r"\bV(\d+(?:\.\d+)+)")
 _RELEASE_NUMBERS = re.compile(r"\d+")
 _VERSION_TIMEOUT_S = 10.0
@@ -52,26 +59,52 @@ def make_install_hint() -> str:
 
 
 def find_tool(name: str) -> CudaTool | None:
-    """Find the first tool of this name on PATH, in CUDA's folders, in Triton, or in NVIDIA's wheels.
+    """Return the preferred tool of this name, see `find_tools`; None if there is none."""
+    return next(iter(find_tools(name)), None)
 
-    No process is started, so `version` is empty; see `query_version`.
+
+def find_tools(name: str) -> tuple[CudaTool, ...]:
+    """Return the tools of this name: user's folder, PATH, CUDA's folders, Triton, NVIDIA's wheels.
+
+    Of several disassemblers the newest comes first, after those of the user's folder. Only for that a process
+    is started: of a tool that is alone, `version` is empty (see `query_version`).
     """
-    for origin, folder in _list_search_paths(name):
-        # An empty path would make which() fall back to PATH.
-        if folder and (found := shutil.which(name, path=folder)):
-            return CudaTool(name, os.path.abspath(found), origin)
-    return None
+    found = tuple(_iterate_tools(name, (name,)))
+    if name not in _DISASSEMBLERS or len(found) < 2:
+        return found
+    return tuple(sorted(map(_query_known_version, found), key=_rank_disassembler, reverse=True))
 
 
 def find_assemblers() -> Iterator[CudaTool]:
     """Yield each ptxas that is found, as they are preferred; releases know different architectures."""
+    return _iterate_tools("ptxas", _PTXAS_NAMES)
+
+
+def _iterate_tools(name: str, file_names: tuple[str, ...]) -> Iterator[CudaTool]:
+    """Yield each executable with one of these names once, in the order of the search."""
     seen = set[str]()
-    for name in _PTXAS_NAMES:
-        for origin, folder in _list_search_paths(name):
-            found = shutil.which(name, path=folder) if folder else None
-            if found and (real := os.path.realpath(found)) not in seen:
-                seen.add(real)
-                yield CudaTool("ptxas", os.path.abspath(found), origin)
+    for file_name in file_names:
+        for origin, path in _list_search_paths(file_name):
+            for folder in filter(None, path.split(os.pathsep)):  # which() takes "" for PATH
+                found = shutil.which(file_name, path=folder)
+                if found and (real := os.path.realpath(found)) not in seen:
+                    seen.add(real)
+                    yield CudaTool(name, os.path.abspath(found), origin)
+
+
+def _rank_disassembler(tool: CudaTool) -> tuple[bool, tuple[int, ...]]:
+    return tool.found_in == FOLDER_VARIABLE, _parse_release(tool.version)
+
+
+def _query_known_version(tool: CudaTool) -> CudaTool:
+    with suppress(OSError):
+        return _query_version_of(tool, os.stat(tool.path).st_mtime_ns)
+    return tool
+
+
+@lru_cache(maxsize=32)
+def _query_version_of(tool: CudaTool, _modified_ns: int) -> CudaTool:
+    return query_version(tool)
 
 
 def find_max_silence_s(usual_s: float) -> float:
@@ -111,6 +144,7 @@ def make_tool_environment(tool: CudaTool) -> dict[str, str]:
 
 def _list_search_paths(name: str) -> Iterator[tuple[str, str]]:
     """Yield (origin, search path) of each place, the preferred one first."""
+    yield FOLDER_VARIABLE, os.environ.get(FOLDER_VARIABLE, "")
     yield "PATH", os.environ.get("PATH", os.defpath)
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if root := os.environ.get(variable):
@@ -125,12 +159,12 @@ def _list_search_paths(name: str) -> Iterator[tuple[str, str]]:
 
 def _list_installed_toolkits() -> list[Path]:
     """Return `/usr/local/cuda`, which the administrator chose, then `cuda-*`, the newest first."""
-    versioned = sorted(_CUDA_ROOT.glob("cuda-*"), key=_parse_release, reverse=True)
+    versioned = sorted(_CUDA_ROOT.glob("cuda-*"), key=lambda root: _parse_release(root.name), reverse=True)
     return [_CUDA_ROOT / "cuda", *versioned]
 
 
-def _parse_release(root: Path) -> tuple[int, ...]:
-    return tuple(int(number) for number in _RELEASE_NUMBERS.findall(root.name))
+def _parse_release(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in _RELEASE_NUMBERS.findall(text))
 
 
 def _find_triton_folder() -> Path | None:

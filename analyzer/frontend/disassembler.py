@@ -1,6 +1,7 @@
 """SASS text of cubins, objects, libraries and archives, printed by NVIDIA's disassemblers.
 
 A cubin is given to nvdisasm, which prints labels, jump tables and source lines; cuobjdump is the fallback.
+Where one release does not know the architecture, the next one that is found is asked.
 All other files, and very large cubins, are given to cuobjdump. A file with code for several architectures is
 read one by one, because cuobjdump gives up the whole file at the first architecture that it does not know.
 """
@@ -16,10 +17,12 @@ from msgspec import Struct
 from analyzer.child_processes import ToolLimitError, ToolRun
 from analyzer.files import read_file
 from analyzer.frontend.cuda_tools import (
+    FOLDER_VARIABLE,
     TIMEOUT_VARIABLE,
     CudaTool,
     find_max_silence_s,
     find_tool,
+    find_tools,
     make_install_hint,
     make_tool_environment,
 )
@@ -39,7 +42,11 @@ _BYTES_PER_SILENT_S = 20_000
 _BASE_OUTPUT_BYTES = 64 << 20
 _MAX_OUTPUT_RATIO = 1000
 _MAX_MESSAGE_CHARACTERS = 200
-_HINT_RELEASE = "use another CUDA release's tools: 12.x read sm_70 and older, the newest read the newest GPUs"
+_HINT_RELEASE = (
+    "each CUDA release prints some architectures: the newest tools know the newest GPUs, those of 12.8 still "
+    "print sm_50 to sm_72. pip install triton==3.4.0 beside warplens brings those of 12.8, or set "
+    f"{FOLDER_VARIABLE} to a folder that holds the right ones"
+)
 _HINT_DAMAGED = "the file is damaged, or holds no code for a GPU (PTX alone must be assembled with ptxas)"
 _HINT_STOPPED = f"the file may be damaged; {TIMEOUT_VARIABLE}=SECONDS lets the tool be silent for longer"
 _RELEASE_MISMATCH = re.compile(
@@ -83,15 +90,15 @@ def disassemble(
     found = _detect_file_format(path)
     if found is InputFormat.CUBIN and os.path.getsize(path) < _MAX_NVDISASM_BYTES:
         return _run_first_working(_make_cubin_commands(path))
-    cuobjdump = _find_cuobjdump()
+    tools = _find_cuobjdumps()
     if archs is None:
         archs = () if found is InputFormat.CUBIN else _collect_archs(read_binary_resource_usage(path))
     numbers = sorted({int(match[1]) for arch in archs if (match := _ARCH_NUMBER.match(arch))})
     if len(numbers) < 2:
-        chunks = _run_command(_ToolCommand(cuobjdump, ("-sass", os.path.abspath(path))))
+        chunks = _run_first_working([_ToolCommand(tool, ("-sass", os.path.abspath(path))) for tool in tools])
     else:
         chunks = _disassemble_each_arch(
-            cuobjdump, path, [number for number in numbers if number >= MIN_ARCH], refused
+            tools, path, [number for number in numbers if number >= MIN_ARCH], refused
         )
     return _remove_member_lines(chunks) if found is InputFormat.ARCHIVE else chunks
 
@@ -101,13 +108,8 @@ def disassemble_functions(path: str, symbols: Sequence[int]) -> Iterator[bytes]:
 
     It is that part of the whole text, but for the numbers of labels and lines.
     """
-    disassembler = find_tool("nvdisasm")
-    if disassembler is None:
-        raise ToolError("nvdisasm is not found, and reading a cubin needs it", hint=make_install_hint())
-    chosen = ",".join(map(str, symbols))
-    return _run_command(
-        _ToolCommand(disassembler, ("-c", "-hex", "-gi", "-fun", chosen, os.path.abspath(path)))
-    )
+    arguments = ("-c", "-hex", "-gi", "-fun", ",".join(map(str, symbols)), os.path.abspath(path))
+    return _run_first_working([_ToolCommand(tool, arguments) for tool in _find_nvdisasms()])
 
 
 def read_binary_resource_usage(path: str) -> dict[tuple[str, str], KernelResources]:
@@ -116,7 +118,8 @@ def read_binary_resource_usage(path: str) -> dict[tuple[str, str], KernelResourc
     Raises ToolError if cuobjdump is missing or finds no GPU code.
     """
     with NamedTemporaryFile(prefix="warplens-", suffix=".res") as file:
-        for chunk in _run_command(_ToolCommand(_find_cuobjdump(), ("-res-usage", os.path.abspath(path)))):
+        arguments = ("-res-usage", os.path.abspath(path))
+        for chunk in _run_first_working([_ToolCommand(tool, arguments) for tool in _find_cuobjdumps()]):
             file.write(chunk)
         file.flush()
         try:
@@ -131,9 +134,8 @@ def extract_cubins(path: str) -> Iterator[Cubin]:
     Raises ToolError if cuobjdump is missing or fails.
     """
     with TemporaryDirectory(prefix="warplens-") as folder:
-        for _ in _run_command(
-            _ToolCommand(_find_cuobjdump(), ("-xelf", "all", os.path.abspath(path)), folder)
-        ):
+        arguments = ("-xelf", "all", os.path.abspath(path))
+        for _ in _run_first_working([_ToolCommand(tool, arguments, folder) for tool in _find_cuobjdumps()]):
             pass
         for found in sorted(Path(folder).iterdir()):
             if match := _CUBIN_NAME.search(found.name):
@@ -153,40 +155,47 @@ def _detect_file_format(path: str) -> InputFormat:
         raise InputError(f"{path}: {error.strerror or error}", hint="check the path") from None
 
 
-def _find_cuobjdump() -> CudaTool:
-    tool = find_tool("cuobjdump")
-    if tool is None:
+def _find_cuobjdumps() -> tuple[CudaTool, ...]:
+    tools = find_tools("cuobjdump")
+    if not tools:
         raise ToolError("cuobjdump is not found, and reading this file needs it", hint=make_install_hint())
     if find_tool("nvdisasm") is None:
         raise ToolError("cuobjdump is found but not nvdisasm, which it calls", hint=make_install_hint())
-    return tool
+    return tools
+
+
+def _find_nvdisasms() -> tuple[CudaTool, ...]:
+    tools = find_tools("nvdisasm")
+    if not tools:
+        raise ToolError("nvdisasm is not found, and reading a cubin needs it", hint=make_install_hint())
+    return tools
 
 
 def _make_cubin_commands(path: str) -> list[_ToolCommand]:
     """Return the commands that read a cubin, first the one that prints most (labels, jump tables, lines)."""
     file = os.path.abspath(path)
-    commands = []
-    disassembler, cuobjdump = find_tool("nvdisasm"), find_tool("cuobjdump")
-    if disassembler is None:
-        raise ToolError("nvdisasm is not found, and reading a cubin needs it", hint=make_install_hint())
-    commands += [
-        _ToolCommand(disassembler, ("-c", "-hex", "-gi", file)),
-        _ToolCommand(disassembler, ("-c", "-hex", file)),
+    printing = (("-c", "-hex", "-gi", file), ("-c", "-hex", file))
+    return [
+        *(_ToolCommand(tool, arguments) for tool in _find_nvdisasms() for arguments in printing),
+        *(_ToolCommand(tool, ("-sass", file)) for tool in find_tools("cuobjdump")),
     ]
-    if cuobjdump is not None:
-        commands.append(_ToolCommand(cuobjdump, ("-sass", file)))
-    return commands
 
 
 def _run_first_working(commands: Sequence[_ToolCommand]) -> Iterator[bytes]:
-    """Yield the output of the first command that prints something; an error after that is raised."""
+    """Yield the output of the first command that works, or comes beyond its first piece of output.
+
+    cuobjdump prints a heading before it finds that it does not know the architecture.
+    """
     first_error: ToolError | None = None
     for command in commands:
-        started = False
+        started, held = False, b""
         try:
             for chunk in _run_command(command):
-                started = True
-                yield chunk
+                if held:
+                    started = True
+                    yield held
+                held = chunk
+            yield held
             return
         except ToolError as error:
             if started or isinstance(error, ToolStoppedError):
@@ -197,16 +206,15 @@ def _run_first_working(commands: Sequence[_ToolCommand]) -> Iterator[bytes]:
 
 
 def _disassemble_each_arch(
-    cuobjdump: CudaTool, path: str, numbers: Sequence[int], refused: list[str] | None
+    tools: Sequence[CudaTool], path: str, numbers: Sequence[int], refused: list[str] | None
 ) -> Iterator[bytes]:
     """Yield the output of one cuobjdump run per architecture; see the module."""
     errors = []
     for number in numbers:
         started = False
+        arguments = ("-sass", "-arch", f"sm_{number}", os.path.abspath(path))
         try:
-            for chunk in _run_command(
-                _ToolCommand(cuobjdump, ("-sass", "-arch", f"sm_{number}", os.path.abspath(path)))
-            ):
+            for chunk in _run_first_working([_ToolCommand(tool, arguments) for tool in tools]):
                 started = True
                 yield chunk
         except ToolError as error:

@@ -298,7 +298,7 @@ def make_tool(folder: Path, script: str) -> None:
     ids=["silent", "detached", "endless", "endless-messages"],
 )
 def test_a_tool_that_never_ends_is_stopped(
-    script: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_installed_tools: None
 ) -> None:
     make_tool(tmp_path / "bin", f"cd {tmp_path}; {script}")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")

@@ -42,7 +42,7 @@ def test_a_library_says_as_much_as_its_cubins(tmp_path: Path, target: list[str])
 @pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for cuobjdump is a shell script")
 @pytest.mark.parametrize("works", [True, False])
 def test_what_cannot_be_taken_out_says_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, works: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_installed_tools: None, works: bool
 ) -> None:
     for name in ("cuobjdump", "nvdisasm"):
         tool = tmp_path / name

@@ -3,14 +3,20 @@
 import os
 import subprocess
 import sys
-from importlib.metadata import Distribution, PackageNotFoundError
+from importlib.util import spec_from_file_location
 from pathlib import Path
 
 import pytest
 from paths import TRACES
 
 from analyzer.frontend import cuda_tools
-from analyzer.frontend.cuda_tools import find_all_tools, find_tool, make_tool_environment, query_version
+from analyzer.frontend.cuda_tools import (
+    find_all_tools,
+    find_tool,
+    find_tools,
+    make_tool_environment,
+    query_version,
+)
 from analyzer.frontend.disassembler import disassemble, read_binary_resource_usage
 from analyzer.text.errors import InputError, ToolError
 
@@ -28,25 +34,17 @@ def _tool(folder: Path, name: str, script: str) -> None:
 
 
 @pytest.fixture
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_installed_tools: None) -> Path:
     """An empty folder first on PATH; only the shell is behind it, and no CUDA is configured."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", os.pathsep.join((str(folder), "/usr/bin", "/bin")))
-    monkeypatch.delenv("CUDA_HOME", raising=False)
-    monkeypatch.delenv("CUDA_PATH", raising=False)
     return folder
 
 
 @pytest.fixture
-def no_tools(bare: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same where nothing else brings a tool: no wheel of NVIDIA's, and no toolkit."""
-
-    def find_no_wheel(name: str) -> Distribution:
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr(cuda_tools, "distribution", find_no_wheel)
-    monkeypatch.setattr(cuda_tools, "_CUDA_ROOT", bare / "absent")
+def no_tools(bare: Path) -> Path:
+    """The same where nothing else brings a tool."""
     if find_tool("nvdisasm") is not None or find_tool("cuobjdump") is not None:
         pytest.skip("this machine has CUDA tools outside PATH")
     return bare
@@ -143,15 +141,53 @@ def test_a_failure_is_one_clear_error(bare: Path) -> None:
         ToolError, match=r'softmax_sm_90.cubin: CUDA architecture "SM70" is deprecated'
     ) as caught:
         list(disassemble(CUBIN))
-    assert "another CUDA release" in caught.value.diagnostic.hint
+    assert "triton==3.4.0" in caught.value.diagnostic.hint
+    assert "WARPLENS_TOOLS" in caught.value.diagnostic.hint
+
+
+def _release(number: str, script: str) -> str:
+    """A stand-in for a tool of a CUDA release."""
+    return f'[ "$1" = --version ] && {{ echo "release {number[:4]}, V{number}"; exit 0; }}\n{script}'
+
+
+def test_the_newest_disassembler_goes_first(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = []
+    for number in ("12.8.55", "13.10.2", "13.5.37"):
+        folders.append(tmp_path / number)
+        _tool(folders[-1], "nvdisasm", _release(number, f"echo {number}"))
+    monkeypatch.setenv("PATH", os.pathsep.join(map(str, (*folders, "/usr/bin", "/bin"))))
+    assert [tool.version for tool in find_tools("nvdisasm")] == ["13.10.2", "13.5.37", "12.8.55"]
+    assert b"".join(disassemble(CUBIN)) == b"13.10.2\n"
+    monkeypatch.setenv("WARPLENS_TOOLS", str(folders[0]))
+    assert b"".join(disassemble(CUBIN)) == b"12.8.55\n"
+
+
+def test_an_older_release_prints_what_the_newest_has_dropped(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As 13.5 does: nvdisasm refuses sm_70 at once, cuobjdump after a heading."""
+    refuses = "echo 'nvdisasm fatal : CUDA architecture \"SM70\" is deprecated.' >&2; exit 255"
+    _tool(bare, "nvdisasm", _release("13.5.37", refuses))
+    _tool(bare, "cuobjdump", _release("13.5.37", f"echo 'code for sm_70'; {refuses}"))
+    old = tmp_path / "triton" / "backends" / "nvidia" / "bin"
+    _tool(old, "nvdisasm", _release("12.8.55", "echo old nvdisasm"))
+    _tool(old, "cuobjdump", _release("12.8.55", "echo old cuobjdump"))
+    (tmp_path / "triton" / "__init__.py").touch()
+    spec = spec_from_file_location("triton", tmp_path / "triton" / "__init__.py")
+    monkeypatch.setattr(cuda_tools, "find_spec", lambda name: spec if name == "triton" else None)
+    assert b"".join(disassemble(CUBIN)) == b"old nvdisasm\n"
+    assert b"".join(disassemble("/bin/sh", archs=("sm_70",))) == b"old cuobjdump\n"
+    assert b"".join(disassemble("/bin/sh", archs=("sm_70", "sm_90"))) == 2 * b"old cuobjdump\n"
 
 
 def test_a_failure_half_way_is_not_hidden(bare: Path) -> None:
-    _tool(bare, "nvdisasm", "echo half; kill -9 $$")
+    _tool(bare, "nvdisasm", "yes half | head -c 1000000; kill -9 $$")
     chunks = disassemble(CUBIN)
-    assert next(chunks) == b"half\n"
+    assert next(chunks).startswith(b"half\n")
     with pytest.raises(ToolError, match="nvdisasm was killed"):
-        next(chunks)
+        list(chunks)
 
 
 def test_a_reader_that_stops_leaves_no_process(bare: Path) -> None:
