@@ -11,7 +11,14 @@ from analyzer.checking.accepting import accept
 from analyzer.checking.baseline_store import StoredBaseline, read_baselines
 from analyzer.checking.check_inputs import CheckInputs, find_inputs
 from analyzer.checking.check_report import make_check_report
-from analyzer.checking.comparability import list_differences, list_moves, make_head, make_refusal
+from analyzer.checking.comparability import (
+    find_report_gpus,
+    list_clock_notes,
+    list_differences,
+    list_moves,
+    make_head,
+    make_refusal,
+)
 from analyzer.checking.configuration import CheckConfig, find_config
 from analyzer.checking.gate import (
     Candidate,
@@ -369,6 +376,7 @@ def _list_notes(
     has_launch: bool,
 ) -> Iterator[str]:
     """Yield what a reader of the report should know."""
+    yield from list_clock_notes(find_report_gpus(report, config.gpus))
     if is_new:
         kernels = f"{len(report.kernels):,} kernel{'s' if len(report.kernels) > 1 else ''}"
         yield f"a new baseline of {kernels}: commit {config.baseline_path}"

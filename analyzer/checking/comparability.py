@@ -5,13 +5,15 @@ with how many kernels have the code that it has: of those it is known that nothi
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from analyzer.checking.kernel_matching import Matching
+from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_database import load_gpu
+from analyzer.models.power import find_power_limit_w
 from analyzer.report.analyze_schema import Report
 from analyzer.report.baseline_schema import BASELINE_SCHEMA, Baseline, BaselineGpu, BaselineKernel
 from analyzer.text.errors import UsageError
@@ -26,9 +28,7 @@ def make_head(report: Report, model: str, gpu_names: Sequence[str], *, assumed_l
 
     gpu_names: as the user gave them, among them paths of hardware files.
     """
-    named = [load_gpu(name) for name in gpu_names if name != "all"]
-    by_key = {gpu.key: gpu for gpu in named}
-    gpus = [by_key.get(key) or load_gpu(key) for key in sorted(report.gpus)]
+    gpus = find_report_gpus(report, gpu_names)
     return Baseline(
         schema=BASELINE_SCHEMA,
         tool_version=report.tool_version,
@@ -39,6 +39,28 @@ def make_head(report: Report, model: str, gpu_names: Sequence[str], *, assumed_l
         inputs=(),
         kernels=(),
     )
+
+
+def find_report_gpus(report: Report, gpu_names: Sequence[str]) -> list[Gpu]:
+    """Return the GPUs of a report, by key; gpu_names: see `make_head`."""
+    named = [load_gpu(name) for name in gpu_names if name != "all"]
+    by_key = {gpu.key: gpu for gpu in named}
+    return [by_key.get(key) or load_gpu(key) for key in sorted(report.gpus)]
+
+
+def list_clock_notes(gpus: Iterable[Gpu]) -> Iterator[str]:
+    """Yield a note where a kernel timed alone, as a check does, may have another clock than lasting work."""
+    names = [
+        gpu.name
+        for gpu in gpus
+        if (power := gpu.file.power) is not None
+        and find_power_limit_w(power, lasts=False) != find_power_limit_w(power, lasts=True)
+    ]
+    if names:
+        yield (
+            f"each kernel is timed alone (--timing kernel): on {list_names_for_people(names, 3)} its clock "
+            "and its cycles may be above those that `analyze` reports for launches that follow each other"
+        )
 
 
 def _digest(value: object) -> str:

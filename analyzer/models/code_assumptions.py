@@ -18,7 +18,7 @@ def describe_code_assumptions(model_input: ModelInput) -> Iterator[str]:
         )
     if _has_unknown_constant_indices(model_input):
         yield (
-            "constant loads at addresses that are not known are taken to read one word a warp; "
+            "constant loads at addresses that are not known are assumed to read one word a warp; "
             "each further word is a pass of its own"
         )
     yield from _describe_fences(model_input)

@@ -91,6 +91,6 @@ def describe_timing(model_input: ModelInput) -> str | None:
             return "time: the kernel's own, as profilers record it, without the gap to the next launch"
         case Timing.NCU:
             return (
-                "time: as Nsight Compute's duration of a launch alone, taken to hold all of the launch "
+                "time: as Nsight Compute's duration of a launch alone, assumed to hold all of the launch "
                 "floor; it flushes the caches where not told otherwise (--cold-l2)"
             )

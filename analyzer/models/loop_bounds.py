@@ -18,10 +18,9 @@ from analyzer.flow.loops import Loop
 from analyzer.ir.arrays import FloatArray
 from analyzer.isa.register_operands import N_REGISTER_UNITS
 from analyzer.models.bounds import ISSUE_BOUND, LATENCY_BOUND, compute_gpu_bounds, compute_sm_bounds
-from analyzer.models.interface import ModelInput, Stall, sort_largest_first
+from analyzer.models.interface import Stall, sort_largest_first
 from analyzer.models.miss_rates import compute_memory_latency_cycles, estimate_miss_rates
-from analyzer.models.model_result import find_clock_mhz
-from analyzer.models.timeline import WarpTimeline
+from analyzer.models.model_result import ModelResult
 
 RECURRENCE_BOUND = "recurrence"
 _MAX_RECURRENCE_INSTRUCTIONS = 4000
@@ -66,22 +65,24 @@ class LoopBounds(Struct, frozen=True, kw_only=True):
         return {name: cycles for name, cycles in self.bounds_cycles.items() if name not in waits}
 
 
-def compute_loop_bounds(model_input: ModelInput, timeline: WarpTimeline | None) -> tuple[LoopBounds, ...]:
+def compute_loop_bounds(result: ModelResult) -> tuple[LoopBounds, ...]:
     """Compute the bounds of all loops, in order; inner loops count with their trips.
 
-    timeline: None where no waits of a warp are known: then its latency is its issue slots.
+    result: of the launch, whose clock and share of data in the L2 hold for the loops too. Without a timeline
+    a warp's latency is its issue slots.
     """
-    analyzer = _LoopAnalyzer(model_input, timeline)
-    return tuple(map(analyzer.analyze, model_input.loop_forest.loops))
+    analyzer = _LoopAnalyzer(result)
+    return tuple(map(analyzer.analyze, result.model_input.loop_forest.loops))
 
 
 class _LoopAnalyzer:
     """Figures that the bounds of all loops of a kernel share."""
 
-    def __init__(self, model_input: ModelInput, timeline: WarpTimeline | None) -> None:
-        self.model_input, self.timeline = model_input, timeline
-        self.miss_rates = estimate_miss_rates(model_input)
-        self.clock_mhz = find_clock_mhz(model_input)
+    def __init__(self, result: ModelResult) -> None:
+        self.model_input, self.timeline = result.model_input, result.role_timeline or result.timeline
+        model_input = result.model_input
+        self.miss_rates = estimate_miss_rates(model_input).with_scaled_dram_share(result.cold_share)
+        self.clock_mhz = result.prediction.clock_mhz
         latency = compute_memory_latency_cycles(model_input, self.miss_rates)
         costs = model_input.costs
         self.latency_by_opcode_cycles = np.where(costs.is_memory_load, latency, costs.latency_cycles)

@@ -27,6 +27,10 @@ class MissRates(Struct, frozen=True):
     l1_miss_rate: float
     dram_share: float  # of all requests, not of those that miss the L1
 
+    def with_scaled_dram_share(self, factor: float) -> "MissRates":
+        """Return the rates with another share of requests that come from DRAM."""
+        return MissRates(self.l1_miss_rate, self.dram_share * factor)
+
 
 ALL_IN_L1 = MissRates(0.0, 0.0)
 ALL_IN_DRAM = MissRates(1.0, 1.0)

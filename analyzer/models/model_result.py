@@ -50,6 +50,7 @@ class ModelResult(Struct, frozen=True, kw_only=True, eq=False):
     role_timeline: WarpTimeline | None = None
     sm_scaling: SmScaling | None = None  # None for models that do not say what another grid takes
     dram_bytes: float | None = None  # that the launch moves; None: requested bytes by their miss rates
+    cold_share: float = 1.0  # of the data that the caches miss, what the last launch has not left in the L2
     n_simulated_steps: int = 0  # what a run costs; 0 for models that simulate nothing
 
 
@@ -87,9 +88,10 @@ def make_prediction(
     bounds_cycles: Mapping[str, float],
     cycle_range: CycleRange,
     miss_rates: MissRates,
+    cold_share: float = 1.0,
     notes: tuple[str, ...] = (),
 ) -> Prediction:
-    """Make the prediction whose cycles are the sum of the stalls.
+    """Make the prediction whose cycles are the sum of the stalls; cold_share: see `ModelResult`.
 
     Its interval is `cycle_range`, widened by the error of the model itself unless that is included.
     """
@@ -115,7 +117,11 @@ def make_prediction(
         bounds_cycles=sort_largest_first(bounds_cycles),
         basis=find_weakest_basis(clock.basis, model_input.gpu.peak_dram_gbps.basis, Basis.ASSUMED),
         assumptions=(
-            *_list_assumptions(model_input, miss_rates, queues_atomics=cycle_range.includes_model_error),
+            *_list_assumptions(
+                model_input,
+                miss_rates.with_scaled_dram_share(cold_share),
+                queues_atomics=cycle_range.includes_model_error,
+            ),
             *describe_power_clock(model_input, clock),
             *notes,
         ),
@@ -148,7 +154,7 @@ def _describe_unknowns(model_input: ModelInput) -> Iterator[str]:
     """Yield notes on unknown addresses, copies and products."""
     if measure_scattered_atomic_share(model_input):
         yield (
-            "atomics at addresses that come from data are taken to meet as random ones do; where more do, "
+            "atomics at addresses that come from data are assumed to meet as random ones do; where more do, "
             "each waits for the one before (--arg WHICH=@data.npy settles it)"
         )
     if _has_copies_of_unknown_size(model_input):
@@ -156,8 +162,9 @@ def _describe_unknowns(model_input: ModelInput) -> Iterator[str]:
     if (rows := _find_short_row_copies(model_input)).size:
         more = f" and {rows.size - 1} more" if rows.size > 1 else ""
         yield (
-            f"boxes copied at {int(model_input.kernel.addresses[rows[0]]):#06x}{more} are taken to lie side "
-            f"by side, and so to have rows of {_estimate_row_bytes(model_input, int(rows[0])):.0f} bytes: "
+            f"boxes copied at {int(model_input.kernel.addresses[rows[0]]):#06x}{more} are assumed to lie "
+            f"side by side, and so to have rows of "
+            f"{_estimate_row_bytes(model_input, int(rows[0])):.0f} bytes: "
             "--arg WHICH=tensormap:TYPE:EXTENTS:BOX settles it"
         )
     if model_input.n_unknown_mma_tiles:
@@ -181,7 +188,7 @@ def _describe_unknowns(model_input: ModelInput) -> Iterator[str]:
         yield (
             f"copies put at least {prefetched_bytes:,.0f} bytes into shared memory; the launch "
             f"gives {model_input.shared_bytes_per_cta:,}: say --dynamic-shared, "
-            "or more CTAs are taken to fit than do"
+            "or more CTAs are assumed to fit than do"
         )
 
 

@@ -50,7 +50,7 @@ def make_timeline_options(
 
     cold_share: part of the sectors from DRAM that the launch before has not left in the L2.
     """
-    cold_miss_rates = MissRates(miss_rates.l1_miss_rate, miss_rates.dram_share * cold_share)
+    cold_miss_rates = miss_rates.with_scaled_dram_share(cold_share)
     return TimelineOptions(
         execution_counts=weights,
         memory_latency_cycles=compute_memory_latency_cycles(model_input, cold_miss_rates),

@@ -31,7 +31,7 @@ def add_further_analyses(
     if first is not None:
         analysis = replace(
             analysis,
-            loops=compute_loop_bounds(first.model_input, first.role_timeline or first.timeline),
+            loops=compute_loop_bounds(first),
             findings=find_advice(first, options.advice_rules, tell) if options.advice else (),
         )
     return replace(

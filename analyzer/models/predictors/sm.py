@@ -148,8 +148,10 @@ def _predict_at_clock(model_input: ModelInput) -> ModelResult:
                 stalls.total_cycles * low, stalls.total_cycles * high, includes_model_error=True
             ),
             miss_rates=miss_rates,
+            cold_share=simulation.resource_demand.cold_share,
             notes=simulation.notes,
         ),
+        cold_share=simulation.resource_demand.cold_share,
         stalls=stalls,
         n_simulated_steps=simulation.simulated.n_steps,
         timeline=timeline,

@@ -96,8 +96,8 @@ class LaunchSimulation(Struct, frozen=True, eq=False):
             )
         if self.resource_demand.has_unknown_tiles:
             notes.append(
-                "which tiles CTAs copy is not known: those of CTAs side by side are taken to lie in a square "
-                "(sizes by --arg WHICH=N, a table of tiles by --arg WHICH=@data.npy settle it)"
+                "which tiles CTAs copy is not known: those of CTAs side by side are assumed to lie in a "
+                "square (sizes by --arg WHICH=N, a table of tiles by --arg WHICH=@data.npy settle it)"
             )
         if self.idle_cta_share:
             idle = f"{self.idle_cta_share:.0%}"
