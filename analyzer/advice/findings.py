@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from analyzer.advice.interface import Edit, Finding, Rule, Site, list_rows
 from analyzer.advice.registry import load_rules
+from analyzer.execution.profile.provenance import Provenance
 from analyzer.models.composition import LAUNCH_BOUND
 from analyzer.models.interface import Stall
 from analyzer.models.model_result import ModelResult
@@ -27,7 +28,7 @@ _GAIN_DECIMALS = (
 def find_advice(
     result: ModelResult, rule_names: Sequence[str] = (), listener: ProgressListener | None = None
 ) -> tuple[Finding, ...]:
-    """Return the findings of some rules, of all where none is named, the largest gain first.
+    """Return the findings of some rules, of all where none is named, the largest gain first, guesses last.
 
     result: of the launch as it is; its model is asked again.
     listener: is told each question before the model is asked.
@@ -47,13 +48,18 @@ def find_advice(
         if listener is not None:
             listener(f"advice: {result.prediction.model} without {rule.name}")
         findings.append(_make_finding(rule, result, sites, edit))
-    return tuple(sorted(findings, key=lambda found: (-round(found.gain_cycles, _GAIN_DECIMALS), found.rule)))
+    return tuple(
+        sorted(
+            findings,
+            key=lambda found: (found.is_guess, -round(found.gain_cycles, _GAIN_DECIMALS), found.rule),
+        )
+    )
 
 
 def _make_finding(rule: Rule, result: ModelResult, sites: tuple[Site, ...], edit: Edit) -> Finding:
     gain = max(0.0, result.prediction.cycles - _predict_cycles(result, edit))
     notes = [
-        f"{result.prediction.model} asked again without the cause",
+        f"{result.prediction.model} predicts the launch without the cause",
         edit.note,
         _note_hit_rates(result, edit),
     ]
@@ -63,7 +69,7 @@ def _make_finding(rule: Rule, result: ModelResult, sites: tuple[Site, ...], edit
 
 def _make_limited_finding(rule: Rule, result: ModelResult, sites: tuple[Site, ...]) -> Finding:
     limit = sites[0].max_gain_share * result.prediction.cycles
-    basis = f"an upper limit, so that {result.prediction.model} was not asked again"
+    basis = f"an upper limit, for which {result.prediction.model} was not run again"
     return _compose_finding(rule, result, sites, limit, basis, is_limit=True)
 
 
@@ -86,7 +92,16 @@ def _compose_finding(
         gain_cycles=gain_cycles,
         gain_share=gain_cycles / before if before else 0.0,
         gain_is_limit=is_limit,
+        is_guess=_has_unknown_addresses(result, sites),
         gain_basis=basis,
+    )
+
+
+def _has_unknown_addresses(result: ModelResult, sites: tuple[Site, ...]) -> bool:
+    """Return whether some sites are accesses whose lanes' addresses nobody knows."""
+    profile, rows = result.model_input.profile, list_rows(sites)
+    return profile is not None and any(
+        access.row in rows and access.address_provenance is Provenance.UNKNOWN for access in profile.accesses
     )
 
 

@@ -66,6 +66,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     gain_cycles: float  # at least 0; the upper limit where the model was not asked
     gain_share: float  # of the predicted cycles
     gain_is_limit: bool  # the model was not asked: the gain is at most this
+    is_guess: bool  # the addresses at its sites are unknown, so random ones show the cause
     gain_basis: str  # how the gain was found, and what it takes for granted
 
 

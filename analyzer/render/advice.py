@@ -4,23 +4,29 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from analyzer.render.number_format import PROVENANCE_MARKS
 from analyzer.report.analyze_schema import AdviceEntry, KernelReport
 from analyzer.text.source import shorten_source
 
 _MIN_GAIN_SHARE = 0.03
 _MAX_OTHER_PLACES = 4
+_GUESS_TITLE = "if lanes address memory at random, which is not known (--arg WHICH=@data.npy would tell)"
+_GUESS_MARK = PROVENANCE_MARKS["assumed"]
 
 
 def make_advice_list(kernel: KernelReport) -> RenderableType:
-    """Return the findings that gain enough, then the names of those that gain less."""
+    """Return the findings that gain enough, guesses apart, then the names of those that gain less."""
     shown = [entry for entry in kernel.advice if entry.gain_share >= _MIN_GAIN_SHARE]
+    n_facts = sum(not entry.is_guess for entry in shown)
     minor = [entry for entry in kernel.advice if entry.gain_share < _MIN_GAIN_SHARE]
     lines: list[RenderableType] = []
-    if shown:
+    if n_facts:
         lines.append(Text("advice, largest gain first; each gain by itself", style="italic"))
     else:
         lines.append(Text(f"advice: nothing found that would gain {_MIN_GAIN_SHARE * 100:.0f} % or more"))
     for number, entry in enumerate(shown, start=1):
+        if number == n_facts + 1:
+            lines.append(Text(_GUESS_TITLE, style="italic"))
         lines += _make_finding_lines(number, entry)
     if minor:
         names = ", ".join(f"{entry.rule} {_format_share(entry)}{_format_place(entry)}" for entry in minor)
@@ -29,7 +35,7 @@ def make_advice_list(kernel: KernelReport) -> RenderableType:
 
 
 def _make_finding_lines(number: int, entry: AdviceEntry) -> list[RenderableType]:
-    gain = f"gains {entry.gain_share:.0%} ({entry.gain_cycles:,.0f} cycles)"
+    gain = f"gains {_GUESS_MARK * entry.is_guess}{entry.gain_share:.0%} ({entry.gain_cycles:,.0f} cycles)"
     header = Text.assemble(f"  {number}. ", (entry.rule, "bold"), f"  {gain}{_format_place(entry)}")
     details = [entry.finding + _format_other_places(entry), f"do: {entry.action}"]
     return [
@@ -40,7 +46,8 @@ def _make_finding_lines(number: int, entry: AdviceEntry) -> list[RenderableType]
 
 
 def _format_share(entry: AdviceEntry) -> str:
-    return f"at most {entry.gain_share:.1%}" if entry.gain_is_limit else f"{entry.gain_share:.1%}"
+    limit = "at most " if entry.gain_is_limit else ""
+    return f"{limit}{_GUESS_MARK * entry.is_guess}{entry.gain_share:.1%}"
 
 
 def _format_place(entry: AdviceEntry) -> str:

@@ -31,7 +31,7 @@ def _describe_cause(kernel: KernelReport) -> str:
     """Return what assumed or unknown counts of an executed launch rest on."""
     n_unknown = len(find_unknown_branches(kernel))
     if n_unknown:
-        return f" hang on {n_unknown} unknown branch{'es' if n_unknown > 1 else ''}"
+        return f" depend on {n_unknown} unknown branch{'es' if n_unknown > 1 else ''}"
     if kernel.counts.provenance == "unknown":
         return ", execution did not come to the end"
     if kernel.missing_code:
@@ -40,7 +40,7 @@ def _describe_cause(kernel: KernelReport) -> str:
 
 
 def make_unknown_line(kernel: KernelReport) -> Text | None:
-    """Return what the prediction hangs on and nobody gave, with the options that settle it; None if nothing.
+    """Return what the prediction depends on and nobody gave, with options that settle it; None if nothing.
 
     Example: `branches, addresses unknown: give --arg 2=N (n)`.
     """
@@ -58,7 +58,7 @@ def make_unknown_line(kernel: KernelReport) -> Text | None:
 
 def _describe_static_counts(kernel: KernelReport) -> str:
     if kernel.counts.provenance == "exact":
-        return " (no branch hangs on the launch)"
+        return " (no branch depends on the launch)"
     launch = kernel.launch
     missing = [name for name, dims in (("grid", launch.grid), ("block", launch.block)) if dims is None]
     return f": {' and '.join(missing) or 'architecture'} not known, loops and branches settled by rule"
@@ -81,7 +81,7 @@ def _format_looked_at_ctas(kernel: KernelReport) -> str:
     is_proven = not counts.is_sample and counts.provenance in ("exact", "assumed")
     alike = ""
     if looked_at < total and counts.is_sample:
-        alike = ", the others taken to be like them"
+        alike = ", the others assumed to be like them"
     elif looked_at < total and is_proven:
         alike = ", the others proven alike"
     return f"{verb}{looked_at:,} of {total:,} CTAs{alike}"
@@ -113,10 +113,10 @@ def make_branch_list(kernel: KernelReport, *, everything: bool) -> RenderableTyp
         rule = f"\n{branch.rule}\nsettle with {branch.settle}"
         table.add_row(
             f"  {format_percent(branch.share)}",
-            Text.assemble((head, "bold"), f"  hangs on {branch.origin}{rule}"),
+            Text.assemble((head, "bold"), f"  depends on {branch.origin}{rule}"),
         )
     parts: list[RenderableType] = [
-        Text("unknown branches, with the share of instructions that hang on them", style="italic"),
+        Text("unknown branches, with the share of instructions that depend on them", style="italic"),
         table,
     ]
     if len(branches) > len(shown):

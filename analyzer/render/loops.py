@@ -7,6 +7,7 @@ from rich.text import Text
 
 from analyzer.execution.profile.provenance import INEXACT_PROVENANCES
 from analyzer.render.number_format import format_provenance, format_ratio
+from analyzer.render.speed_of_light import format_bound
 from analyzer.render.tables import Column, ColumnFit, make_number_columns, make_table
 from analyzer.report.analyze_schema import KernelReport, LoopEntry, PipeEntry
 from analyzer.text.source import shorten_source
@@ -20,11 +21,19 @@ def make_pipe_table(kernel: KernelReport) -> RenderableType:
     """Return the cycles of one warp on each pipe: a row per iteration of a hot loop, then the kernel."""
     names = [name for name, entry in kernel.pipes.items() if entry.cycles >= 0.5][:_MAX_PIPE_COLUMNS]
     rows = [
-        (_format_loop_name(loop), *(_format_pipe_cycles(loop.pipes, n) for n in names), format_bound(loop))
+        (
+            _format_loop_name(loop),
+            *(_format_pipe_cycles(loop.pipes, n) for n in names),
+            format_loop_bound(loop),
+        )
         for loop in kernel.loops[:MAX_HOT_LOOPS]
     ]
     rows.append(
-        ("kernel", *(_format_pipe_cycles(kernel.pipes, n) for n in names), kernel.predictions[0].bound)
+        (
+            "kernel",
+            *(_format_pipe_cycles(kernel.pipes, n) for n in names),
+            format_bound(kernel.predictions[0]),
+        )
     )
     ranked = list(enumerate(names))
     columns = [
@@ -38,7 +47,7 @@ def make_pipe_table(kernel: KernelReport) -> RenderableType:
     return make_table(columns, rows, title=title)
 
 
-def format_bound(loop: LoopEntry) -> str:
+def format_loop_bound(loop: LoopEntry) -> str:
     """Return the bound of a loop, with the share of its busiest resource, which is named if it is another."""
     bound = f"{loop.bound} (recurrence)" if loop.limited_by_recurrence else loop.bound
     if not loop.busiest:
@@ -80,7 +89,7 @@ def make_loop_table(kernel: KernelReport) -> RenderableType:
             f"{loop.share:.0%}",
             "" if loop.cycles_per_iteration is None else f"{loop.cycles_per_iteration:,.0f}",
             loop.trip_reason,
-            format_bound(loop),
+            format_loop_bound(loop),
             ", ".join(f"{n} {c:,.0f}" for n, c in list(loop.bounds.items())[:4]),
         )
         for loop in kernel.loops

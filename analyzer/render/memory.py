@@ -40,16 +40,17 @@ def make_memory_summary(kernel: KernelReport) -> RenderableType:
 
 def _format_traffic(traffic: TrafficEntry, provenance_mark: str) -> list[tuple[str, str]]:
     lines = []
-    for name, requested, unique in (
-        ("read", traffic.read_bytes, traffic.read_unique_bytes),
-        ("written", traffic.written_bytes, traffic.written_unique_bytes),
+    for name, requested, unique, provenance in (
+        ("read", traffic.read_bytes, traffic.read_unique_bytes, traffic.read_provenance),
+        ("written", traffic.written_bytes, traffic.written_unique_bytes, traffic.written_provenance),
     ):
         if not requested:
             continue
         if unique is None:
             distinct = "distinct bytes not known"
         else:
-            distinct = f"{provenance_mark}{format_bytes(unique)} distinct"
+            mark = provenance_mark or format_provenance(provenance)
+            distinct = f"{mark}{format_bytes(unique)} distinct"
             if unique and requested / unique >= 1.005:
                 distinct += f", each {format_ratio(requested / unique)} times"
         lines.append((name, f"{provenance_mark}{format_bytes(requested)} requested, {distinct}"))
@@ -67,7 +68,8 @@ def _format_space(kernel: KernelReport, space: MemorySpaceEntry) -> str:
         text += f", {format_count(space.unknown_requests)} at unknown addresses"
     if actual is not None and ideal is not None and known:
         text += ", the others " if space.unknown_requests else ", "
-        text += f"{format_ratio(actual / known)} {unit}/request (ideal {format_ratio(ideal / known)})"
+        mark = format_provenance(space.provenance)
+        text += f"{mark}{format_ratio(actual / known)} {unit}/request (ideal {format_ratio(ideal / known)})"
     named = [entry for entry in kernel.memory if entry.address == space.worst_address]
     worst = next((entry for entry in named if entry.space == space.space), named[0] if named else None)
     return text if worst is None else text + _format_worst_access(worst, cause, has_passes=has_passes)
@@ -82,7 +84,8 @@ def _format_worst_access(entry: MemoryEntry, cause: str, *, has_passes: bool) ->
     place = f"0x{entry.address:04x} {entry.opcode}" + (
         f" {shorten_source(entry.source)}" if entry.source else ""
     )
-    return f"; {cause}: {place}, {format_ratio(actual / requests)} (ideal {format_ratio(ideal / requests)})"
+    units = f"{format_provenance(entry.provenance)}{format_ratio(actual / requests)}"
+    return f"; {cause}: {place}, {units} (ideal {format_ratio(ideal / requests)})"
 
 
 def make_memory_table(kernel: KernelReport) -> RenderableType:
@@ -117,23 +120,27 @@ def make_memory_table(kernel: KernelReport) -> RenderableType:
 
 def _make_row(entry: MemoryEntry, provenance_mark: str) -> tuple[Cell, ...]:
     requests = entry.requests or 1.0
-    on_chip = entry.space in _PASSES
+    on_chip, mark = entry.space in _PASSES, format_provenance(entry.provenance)
     return (
         f"0x{entry.address:04x}",
         entry.opcode,
         provenance_mark + format_count(requests),
         "?" if entry.lanes is None else format_ratio(entry.lanes / requests),
-        "" if on_chip else _format_against_ideal(entry.sectors, entry.ideal_sectors, requests),
-        _format_against_ideal(entry.wavefronts, entry.ideal_wavefronts, entry.wavefront_requests or 1.0),
-        "" if on_chip else "?" if entry.unique_bytes is None else format_bytes(entry.unique_bytes),
+        "" if on_chip else _format_against_ideal(entry.sectors, entry.ideal_sectors, requests, mark),
+        _format_against_ideal(
+            entry.wavefronts, entry.ideal_wavefronts, entry.wavefront_requests or 1.0, mark
+        ),
+        "" if on_chip else "?" if entry.unique_bytes is None else mark + format_bytes(entry.unique_bytes),
         shorten_source(entry.source),
     )
 
 
-def _format_against_ideal(actual: float | None, ideal: float | None, requests: float) -> str:
+def _format_against_ideal(
+    actual: float | None, ideal: float | None, requests: float, provenance_mark: str
+) -> str:
     """Return `5.6 (3.85)`: units per request and the ideal, which is left out where it is met."""
     if actual is None:
         return "?"
     text = format_ratio(actual / requests)
     least = text if ideal is None else format_ratio(ideal / requests)
-    return text if least == text else f"{text} ({least})"
+    return provenance_mark + (text if least == text else f"{text} ({least})")

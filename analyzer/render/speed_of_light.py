@@ -5,7 +5,7 @@ Example: `L2-bound: 408 TFLOP/s, 41 % of FP16 peak; DRAM 23 %, 771 GB/s; L2 97 %
 
 from rich.text import Text
 
-from analyzer.execution.profile.provenance import INEXACT_PROVENANCES
+from analyzer.execution.profile.provenance import INEXACT_PROVENANCES, Provenance
 from analyzer.render.number_format import format_provenance, format_rate
 from analyzer.report.analyze_schema import (
     ComputeThroughputEntry,
@@ -38,11 +38,12 @@ def make_speed_of_light_lines(kernel: KernelReport) -> list[Text]:
 def format_speed_of_light(entry: PredictionEntry) -> str:
     """Return the bound, the operations of the busiest data type, and the bytes of DRAM and L2, with shares.
 
-    `~` marks what rests on assumed counts, bytes on assumed or unknown addresses too, `?` on unknown counts.
+    `~` marks what rests on assumed counts, bytes on assumed or unknown addresses too, `?` on unknown counts;
+    see `format_bound` for the bound.
     """
-    found = entry.speed_of_light
+    found, bound = entry.speed_of_light, format_bound(entry)
     if found is None:
-        return f"{entry.bound}-bound"
+        return f"{bound}-bound"
     mark = format_provenance(found.provenance)
     parts = [_format_compute(found, mark)]
     if any(level.bytes for level in found.memory):
@@ -53,7 +54,15 @@ def format_speed_of_light(entry: PredictionEntry) -> str:
         parts.append("no global memory traffic")
     if found.assumes_one_wave:
         parts.append("if one full wave of CTAs runs")
-    return f"{entry.bound}-bound: {'; '.join(parts)}"
+    return f"{bound}-bound: {'; '.join(parts)}"
+
+
+def format_bound(entry: PredictionEntry) -> str:
+    """Return the bound, marked `~` where a launch has unknown addresses, so that another one may hold."""
+    found = entry.speed_of_light
+    if found is None or found.assumes_one_wave or found.address_provenance != Provenance.UNKNOWN:
+        return entry.bound
+    return f"{format_provenance(Provenance.ASSUMED)}{entry.bound}"
 
 
 def _format_compute(found: SpeedOfLightEntry, mark: str) -> str:

@@ -23,7 +23,7 @@ from analyzer.render.listing import make_listing_parts
 from analyzer.render.loops import make_loop_table, make_pipe_table
 from analyzer.render.memory import make_memory_summary, make_memory_table
 from analyzer.render.number_format import format_waves
-from analyzer.render.speed_of_light import make_speed_of_light_lines
+from analyzer.render.speed_of_light import format_bound, make_speed_of_light_lines
 from analyzer.render.stall_comparison import make_difference_table, make_stall_comparison
 from analyzer.render.tables import Column, ColumnFit, make_number_columns, make_table, shorten_middle
 from analyzer.render.text_options import TextOptions
@@ -178,7 +178,7 @@ def _make_summary_rows(kernel: KernelReport, mark: str) -> Iterator[tuple[str, .
         yield (ordinal, "X", "X", "X", *about, "X", name, reason, "")
     for entry in kernel.predictions:
         figures = (f"{entry.cycles:,.0f}", _format_time(entry.time_us), f"{entry.occupancy:.0%}")
-        yield (ordinal, *figures, *about, entry.bound, name, entry.gpu_name, entry.model)
+        yield (ordinal, *figures, *about, format_bound(entry), name, entry.gpu_name, entry.model)
         ordinal, name, about = "", "", ("", "")
 
 
@@ -299,7 +299,7 @@ def _make_prediction_table(kernel: KernelReport) -> RenderableType:
             _format_time(entry.time_us),
             _format_time(entry.time_us_low),
             _format_time(entry.time_us_high),
-            Text(entry.bound, style="bold"),
+            Text(format_bound(entry), style="bold"),
             format_waves(entry.waves, entry.tail_share),
             f"{entry.occupancy:.0%} ({entry.occupancy_limiter})",
         )

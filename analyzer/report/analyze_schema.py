@@ -102,7 +102,7 @@ class CountsEntry(Struct, frozen=True, kw_only=True):
     instructions_per_warp: float
     is_sample: Annotated[
         bool,
-        Meta(description="Other CTAs are taken to be like those looked at; false where they are proven."),
+        Meta(description="Other CTAs are assumed to be like those looked at; false where they are proven."),
     ] = False
     looked_at_ctas: Annotated[int | None, Meta(description="CTAs that were executed or traced.")]
     assumptions: tuple[str, ...]
@@ -111,7 +111,7 @@ class CountsEntry(Struct, frozen=True, kw_only=True):
 
 
 class UnknownEntry(Struct, frozen=True, kw_only=True):
-    """Something that the prediction hangs on and that nobody gave."""
+    """Something that the prediction depends on and that nobody gave."""
 
     what: Annotated[
         str,
@@ -180,6 +180,9 @@ class MemorySpaceEntry(Struct, frozen=True, kw_only=True):
         int | None,
         Meta(description="Instruction that costs most beyond the ideal; null where none costs more."),
     ]
+    provenance: Annotated[
+        str, Meta(description="Of sectors and wavefronts, the worst of all accesses that have any.")
+    ] = "unknown"
 
 
 class TrafficEntry(Struct, frozen=True, kw_only=True):
@@ -189,6 +192,8 @@ class TrafficEntry(Struct, frozen=True, kw_only=True):
     read_unique_bytes: int | None
     written_bytes: int
     written_unique_bytes: int | None
+    read_provenance: Annotated[str, Meta(description="Of the distinct bytes that are read.")] = "unknown"
+    written_provenance: Annotated[str, Meta(description="Of those that are written.")] = "unknown"
 
 
 class LoopEntry(Struct, frozen=True, kw_only=True):
@@ -353,6 +358,9 @@ class AdviceEntry(Struct, frozen=True, kw_only=True):
     gain_is_limit: Annotated[
         bool, Meta(description="The model was not asked, since the gain is at most this, below 3 %.")
     ]
+    is_guess: Annotated[
+        bool, Meta(description="The addresses of the instructions are not known, random ones stand for them.")
+    ] = False
     gain_basis: Annotated[str, Meta(description="How the gain was found, and what it takes for granted.")]
     address: Annotated[int | None, Meta(description="Worst instruction; null for the kernel as a whole.")]
     opcode: str
@@ -501,7 +509,7 @@ class KernelReport(Struct, frozen=True, kw_only=True):
     counts: CountsEntry
     unknowns: Annotated[
         tuple[UnknownEntry, ...],
-        Meta(description="What the prediction hangs on and nobody gave; the interval covers it."),
+        Meta(description="What the prediction depends on and nobody gave; the interval covers it."),
     ] = ()
     missing_code: Annotated[
         tuple[str, ...], Meta(description="What the input lacks of the function, where it was cut off.")

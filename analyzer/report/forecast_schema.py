@@ -114,5 +114,5 @@ class ForecastReport(Struct, frozen=True, kw_only=True):
     ] = ()
     memory: ForecastMemoryEntry
     figures: tuple[ForecastFigureEntry, ...] = ()
-    assumptions: Annotated[tuple[str, ...], Meta(description="What the run is taken to be.")] = ()
+    assumptions: Annotated[tuple[str, ...], Meta(description="What the run is assumed to be.")] = ()
     warnings: tuple[str, ...] = ()

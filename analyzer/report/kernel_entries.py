@@ -80,7 +80,7 @@ def make_kernel_report(
         missing_code=list_missing_code(analysis),
         memory=make_memory_entries(analysis),
         memory_spaces=make_space_entries(analysis),
-        traffic=make_traffic_entry(analysis.profile),
+        traffic=make_traffic_entry(analysis),
         loops=make_loop_entries(analysis),
         loops_not_entered=list_loops_not_entered(analysis),
         predictions=tuple(
@@ -151,7 +151,7 @@ def make_prediction_entry(
 def _make_transfer_notes(model_input: ModelInput) -> tuple[str, ...]:
     arch, target = model_input.kernel.arch, model_input.gpu.file.arch
     if not arch:
-        return (f"architecture not known: the code is taken to be {target} code",)
+        return (f"architecture not known: the code is assumed to be {target} code",)
     return (
         f"{arch} code taken instruction by instruction to {target}: it does not run there, and a compiler "
         "would write other code",
@@ -181,6 +181,7 @@ def _make_advice_entries(analysis: KernelAnalysis) -> tuple[AdviceEntry, ...]:
             gain_cycles=finding.gain_cycles,
             gain_share=finding.gain_share,
             gain_is_limit=finding.gain_is_limit,
+            is_guess=finding.is_guess,
             gain_basis=finding.gain_basis,
             address=None if finding.row is None else int(kernel.addresses[finding.row]),
             opcode="" if finding.row is None else kernel.find_opcode(finding.row).mnemonic,

@@ -4,11 +4,14 @@ from collections.abc import Iterator
 
 from analyzer.demand.access_bytes import count_ideal_sectors, count_ideal_wavefronts
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
-from analyzer.ir.opcode import MEMORY_KINDS, SHARED_SPACES, AddressSpace, Opcode
+from analyzer.execution.profile.provenance import Provenance, find_worst_provenance
+from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, SHARED_SPACES, AddressSpace, Opcode, OpKind
 from analyzer.report.analyze_schema import MemoryEntry, MemorySpaceEntry, TrafficEntry
 from analyzer.report.counts_entries import count_grid_warps
 from analyzer.report.kernel_analysis import KernelAnalysis
 
+_READING_KINDS = frozenset({OpKind.LOAD, OpKind.ASYNC_COPY, OpKind.BULK_COPY, OpKind.ATOMIC})
+_WRITING_KINDS = frozenset({OpKind.STORE, OpKind.BULK_COPY, OpKind.ATOMIC, OpKind.REDUCTION})
 # Spaces whose cost is the passes of a data path, not sectors.
 _ON_CHIP_SPACES = SHARED_SPACES | {AddressSpace.CONSTANT}
 
@@ -149,11 +152,13 @@ def _make_space_entry(
         wavefronts=total if on_chip else None,
         ideal_wavefronts=ideal_total if on_chip else None,
         worst_address=int(analysis.kernel.addresses[worst.row]) if worst and most > 0 else None,
+        provenance=find_worst_provenance(access.provenance for _, _, access in known).value,
     )
 
 
-def make_traffic_entry(profile: ExecutionProfile | None) -> TrafficEntry | None:
+def make_traffic_entry(analysis: KernelAnalysis) -> TrafficEntry | None:
     """Return requested and distinct bytes of the whole grid; None where addresses are not known."""
+    profile = analysis.profile
     if profile is None or profile.traffic is None:
         return None
     traffic = profile.traffic
@@ -162,6 +167,18 @@ def make_traffic_entry(profile: ExecutionProfile | None) -> TrafficEntry | None:
         read_unique_bytes=traffic.read_unique_bytes,
         written_bytes=traffic.written_bytes,
         written_unique_bytes=traffic.written_unique_bytes,
+        read_provenance=_find_traffic_provenance(analysis, profile, _READING_KINDS),
+        written_provenance=_find_traffic_provenance(analysis, profile, _WRITING_KINDS),
+    )
+
+
+def _find_traffic_provenance(
+    analysis: KernelAnalysis, profile: ExecutionProfile, kinds: frozenset[OpKind]
+) -> Provenance:
+    return find_worst_provenance(
+        access.provenance
+        for access in profile.accesses
+        if access.space in GLOBAL_SPACES and analysis.kernel.find_opcode(access.row).kind in kinds
     )
 
 

@@ -23,5 +23,5 @@ def test_the_limit_of_a_short_tail_stands_for_its_gain(
         if entry["rule"] == "tail-effect"
     )
     assert entry["gain_is_limit"] is is_limit
-    assert entry["gain_basis"].startswith("an upper limit" if is_limit else "sm asked again")
+    assert entry["gain_basis"].startswith("an upper limit" if is_limit else "sm predicts the launch without")
     assert (entry["gain_share"] < 0.03) is is_limit

@@ -76,7 +76,7 @@ def test_behind_a_function_that_may_exit_nothing_is_sure(arch: int, name: str) -
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("name", SURE)
 def test_behind_the_slow_way_of_a_quotient_counts_are_exact(arch: int, name: str) -> None:
-    """What is stored, the loop and the end hang on the launch alone; the slow way and the fast one do not."""
+    """What is stored, the loop and the end depend on the launch alone; the slow way and the fast one do not."""
     kernel = kernels(arch)[name]
     cfg, profile = kernel.cfg, machine(kernel, launch_of(name, 0))
     doubted = {n for n, known in enumerate(profile.block_provenance) if known is not Provenance.EXACT}
@@ -94,6 +94,6 @@ def test_counts_that_only_a_slow_way_hangs_on_name_its_branch() -> None:
     (kernel,) = analyzer.analyze(load_packed_dump("functions_90"), "h100", options=options).kernels
     assert kernel.counts.assumed_share == 0
     assert (
-        "0% of a warp's time hang on 1 unknown branch (executed 1 of 1 CTAs)"
+        "0% of a warp's time depend on 1 unknown branch (executed 1 of 1 CTAs)"
         in make_counts_line(kernel).plain
     )

@@ -153,7 +153,7 @@ def test_of_long_parameters_nothing_is_said_and_the_report_says_so() -> None:
     image = image_of(kernel)
     assert [a.ordinal for a in image.allocations] == [0, 1]
     (text,) = image.assumptions
-    assert text.startswith("arguments 0 (a), 1 (b) count as pointers")
+    assert text.startswith("arguments 0 (a), 1 (b) are assumed to point to separate buffers")
     assert argument_words(image, 16, 1) == ["argument 2 (n)"]
     number = replace(kernel, parameters=(replace(parameters((0, 8))[0], is_pointer=False),))
     assert argument_words(image_of(number), 0, 1) == ["argument 0"]

@@ -74,7 +74,7 @@ def test_most_trips_are_taken_at_once(tmp_path: Path, lines: tuple[str, ...]) ->
     assert runs(tmp_path, lines) == [_TRIPS]
 
 
-# A counter is converted, which no rule follows, and a predicate hangs on that.
+# A counter is converted, which no rule follows, and a predicate depends on that.
 _CONVERTED = (
     "MOV R2, RZ",
     "I2F R3, R2",

@@ -24,7 +24,7 @@ from analyzer.pipeline.launch_execution import execute_kernel
 
 BUFFERED = ("csr", "collatz", "bytes", "doubtful_call")
 # `switches` jumps to blocks that the graph of a dump without its tables does not know, and on sm_75 the way
-# that BRA.CONV takes hangs on who has ended before
+# that BRA.CONV takes depends on who has ended before
 UNSETTLED = {"switches": ARCHS, "sync_exit": (75,)}
 
 
@@ -61,7 +61,7 @@ def test_what_is_exact_without_buffers_is_so_whatever_they_hold(arch: int, name:
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_buffer_that_is_stored_to_is_not_known_any_more(arch: int) -> None:
-    """The last store hangs on what others have stored where it reads."""
+    """The last store depends on what others have stored where it reads."""
     profile = run_machine(arch, make_seeded_launch("in_place", 0))
     assert profile.accesses[-1].is_store
     assert profile.accesses[-1].provenance is not Provenance.EXACT

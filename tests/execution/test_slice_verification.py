@@ -127,7 +127,7 @@ def test_an_opcode_without_semantics_makes_its_results_unknown(tmp_path: Path, n
 def test_a_register_that_nothing_sets_is_unknown(tmp_path: Path, place: int) -> None:
     profile = execute(write_mutant(tmp_path, format_loop((place, "NOP"))), 150)
     assert not is_claimed(profile)
-    if place in (1, 2, 4, 8, 9, 14):  # a branch hangs on it, not only an address
+    if place in (1, 2, 4, 8, 9, 14):  # a branch depends on it, not only an address
         assert any("nothing sets" in branch.origin for branch in profile.unknown_branches)
 
 

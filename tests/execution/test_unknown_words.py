@@ -1,4 +1,4 @@
-"""Addresses that hang on words that nobody knows: what zeros may stand for, and what they may not."""
+"""Addresses that depend on words that nobody knows: what zeros may stand for, and what they may not."""
 
 import numpy as np
 import pytest

@@ -106,7 +106,7 @@ def test_what_the_l1_serves_again_is_not_asked_of_the_l2(tmp_path: Path) -> None
 
 
 def test_a_grid_looked_at_in_parts_is_no_guess_as_a_whole(tmp_path: Path) -> None:
-    """What hangs on the unknown branch of a sort is: the interval is no wider than that of a small grid."""
+    """What depends on the unknown branch of a sort is: the interval is no wider than that of a small grid."""
     small, large = (of_bins(tmp_path, "swapped", n, "ptr", "1024", "2048") for n in (1 << 12, 1 << 18))
     widths = [found.time_us_high / found.time_us_low for found in (small, large)]
     assert 1.2 < widths[1] < 1.2 * widths[0]

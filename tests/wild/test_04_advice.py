@@ -46,5 +46,5 @@ def test_advice_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     (entry,) = (e for e in advised["kernels"][0]["advice"] if e["rule"] == "shared-bank-conflict")
     assert entry["opcode"] == "LDS"
     assert entry["gain_share"] > 0.8
-    assert entry["gain_basis"].startswith("sm asked again")
+    assert entry["gain_basis"].startswith("sm predicts the launch without")
     assert plain["kernels"][0]["predictions"] == advised["kernels"][0]["predictions"]

@@ -69,6 +69,6 @@ def test_words_on_a_sample_agree() -> None:
     assert kernel.counts.provenance == "assumed"
     assert kernel.counts.is_sample
     assert "rest on a sample of the grid" in make_counts_line(kernel).plain
-    assert "the others taken to be like them" in make_counts_line(kernel).plain
+    assert "the others assumed to be like them" in make_counts_line(kernel).plain
     assert all(block.provenance == "assumed" for block in kernel.counts.blocks)
-    assert any("taken to be like them" in note for note in kernel.counts.assumptions)
+    assert any("assumed to be like them" in note for note in kernel.counts.assumptions)

@@ -15,7 +15,7 @@ MAX_ARRIVALS = 3_000  # more than twice as many where arrivals in deep nests cos
 
 
 def write_nest(folder: Path) -> Path:
-    """Write a dump of N_LOOPS nested loops whose ends hang on a predicate that nothing sets."""
+    """Write a dump of N_LOOPS nested loops whose ends depend on a predicate that nothing sets."""
     lines = ["code for sm_80", "Function : deep"]
     texts = [*(f"MOV R{n}, RZ" for n in range(N_LOOPS))]
     texts += [f"@P0 BRA 0x{16 * (N_LOOPS - 1 - n):x}" for n in range(N_LOOPS)]

@@ -227,7 +227,7 @@ class BranchDecider:
         return None
 
     def _is_exchanged_within(self, loop: Loop, unknown: UnknownOrigins) -> bool:
-        """Return whether an unknown condition hangs on an atomic exchange within the loop."""
+        """Return whether an unknown condition depends on an atomic exchange within the loop."""
         cfg = self.kernel.cfg
         return any(
             row < len(cfg.kernel)

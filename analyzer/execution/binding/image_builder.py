@@ -384,8 +384,8 @@ def _format_pointer_note(parameters: Sequence[Parameter]) -> str:
     shown = ", ".join(f"{p.ordinal}" + (f" ({p.name})" if p.name else "") for p in parameters[:12])
     more = f" and {len(parameters) - 12} more" if len(parameters) > 12 else ""
     if len(parameters) == 1:
-        return f"argument {shown} counts as a pointer to an allocation of its own: nothing is said of it"
-    return f"arguments {shown}{more} count as pointers to allocations of their own: nothing is said of them"
+        return f"argument {shown} is assumed to point to a separate buffer of unknown contents"
+    return f"arguments {shown}{more} are assumed to point to separate buffers of unknown contents"
 
 
 def _make_missing_scalar(

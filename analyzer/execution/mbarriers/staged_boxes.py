@@ -103,9 +103,9 @@ def _fill_access(access: MemoryAccess, n_bytes: float) -> MemoryAccess:
 def _format_note(kernel: CompiledKernel, rows: list[int]) -> str:
     more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
     return (
-        f"the box written at {int(kernel.cfg.kernel.addresses[rows[0]]):#06x}{more} is taken to be what was "
-        "put into shared memory for it, and no two to be the same: --arg WHICH=tensormap:TYPE:EXTENTS:BOX "
-        "settles it"
+        f"the box written at {int(kernel.cfg.kernel.addresses[rows[0]]):#06x}{more} is assumed to be "
+        "what was put into shared memory for it, and no two to be the same: "
+        "--arg WHICH=tensormap:TYPE:EXTENTS:BOX settles it"
     )
 
 

@@ -95,7 +95,7 @@ def make_scattered_sample(grid: Dim3, n_ctas: int = _N_SCATTERED_CTAS) -> CtaSam
     numbers = np.unique(np.concatenate([half, total - 1 - half]))
     weights = np.full(len(numbers), (total - 2) / max(1, len(numbers) - 2))
     weights[[0, -1]] = 1.0
-    note = f"{len(numbers):,} of {total:,} CTAs executed: the others are taken to be like them"
+    note = f"{len(numbers):,} of {total:,} CTAs executed: the others are assumed to be like them"
     return CtaSample(numbers, weights, (), (), False, False, False, notes=(note,))
 
 
@@ -104,7 +104,7 @@ def make_working_sample(
 ) -> CtaSample:
     """Make a sample of CTAs spread over those that have work, as if they were the grid, and few idle ones.
 
-    working, idle: ascending linear numbers; where they are not the whole grid, they are taken to be like it.
+    working, idle: ascending linear numbers; where they are not the whole grid, they are assumed like it.
     """
     some = make_scattered_sample(Dim3(len(working)), n_ctas)
     few = np.unique(idle[np.linspace(0, len(idle) - 1, _N_IDLE_CTAS).astype(np.int64)])
@@ -119,7 +119,7 @@ def make_working_sample(
     order = np.argsort(numbers)
     note = (
         f"{len(some.cta_numbers):,} of about {scale * len(working):,.0f} CTAs that have work executed, and "
-        f"{len(few):,} of those that leave before any loop: the others are taken to be like them"
+        f"{len(few):,} of those that leave before any loop: the others are assumed to be like them"
     )
     return replace(some, cta_numbers=numbers[order], weights=weights[order], notes=(note,))
 

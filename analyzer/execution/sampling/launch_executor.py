@@ -280,8 +280,8 @@ class LaunchExecutor:
         )
         n_sampled, n_ctas = len(samples[1].cta_numbers), self.task.shape.grid.count
         note = (
-            f"addresses are those of {n_sampled:,} of {n_ctas:,} CTAs: the others are taken to be like them "
-            "there; which instructions run how often is proven for all"
+            f"addresses are those of {n_sampled:,} of {n_ctas:,} CTAs: the others are assumed to be like "
+            "them there; which instructions run how often is proven for all"
         )
         notes = () if samples[1].is_exhaustive else (note,)
         return replace(samples[0], has_affine_accesses=False, notes=notes), sums

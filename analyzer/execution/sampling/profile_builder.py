@@ -98,7 +98,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         return MissingInputSearch(self.task.kernel, self.task.image, self.sums.access_totals)
 
     def _find_missing_inputs(self, sizes: Sequence[AccessTotals]) -> tuple[MissingInput, ...]:
-        """Return the inputs that nobody gave and that an instruction's addresses or guards hang on."""
+        """Return the inputs that nobody gave and that an instruction's addresses or guards depend on."""
         origins = frozenset[int]().union(*(totals.origins for totals in sizes))
         found = (self._missing_inputs.find_by_origin(origin) for origin in sorted(origins))
         return tuple(dict.fromkeys(missing for missing in found if missing is not None))
@@ -499,7 +499,7 @@ def _format_zero_word_note(addresses: Sequence[str], *, names_rows: bool) -> str
     more = f" and {len(addresses) - 1} more" if len(addresses) > 1 else ""
     rows = "; rows that loaded ones name may lie anywhere" if names_rows else ""
     return (
-        f"the address at {addresses[0]}{more} hangs on words that are the same for all lanes of a warp and "
+        f"the address at {addresses[0]}{more} depends on words that are the same for all lanes of a warp and "
         f"that neither an argument nor a buffer gives: taken as 0{rows}"
     )
 
@@ -507,8 +507,8 @@ def _format_zero_word_note(addresses: Sequence[str], *, names_rows: bool) -> str
 def _format_random_word_note(addresses: Sequence[str]) -> str:
     more = f" and {len(addresses) - 1} more" if len(addresses) > 1 else ""
     return (
-        f"where lanes go at {addresses[0]}{more} hangs on words that are not given: anywhere that the code's "
-        "masks and widths allow (--arg WHICH=@data.npy gives them, ptr:BYTES a table's size)"
+        f"where lanes go at {addresses[0]}{more} depends on words that are not given: anywhere that the "
+        "code's masks and widths allow (--arg WHICH=@data.npy gives them, ptr:BYTES a table's size)"
     )
 
 

@@ -26,7 +26,8 @@ def make_block_counts(profile: ExecutionProfile, cfg: Cfg, loop_forest: LoopFore
             reason = "assumed from a part of the grid"
         trips.append(LoopTripCount(loop.index, runs / entries if entries else 0.0, provenance, reason))
     notes = [
-        f"branch at {int(cfg.kernel.addresses[branch.row]):#06x}: {branch.rule}; it hangs on {branch.origin}"
+        f"branch at {int(cfg.kernel.addresses[branch.row]):#06x}: {branch.rule}; "
+        f"it depends on {branch.origin}"
         for branch in profile.unknown_branches
     ]
     return BlockCounts(

@@ -203,9 +203,11 @@ def _describe_assumptions(trace: Trace, cfg: Cfg, rows: IntArray) -> Iterator[st
     """Yield notes on what the trace lacks and how that was filled, for the report."""
     traced, grid = len(trace.cta_ids), trace.header.grid.count
     if traced != grid:
-        yield f"{traced} of {grid} thread blocks were traced; the others are taken to do the same on average"
+        yield (
+            f"{traced} of {grid} thread blocks were traced; the others are assumed to do the same on average"
+        )
     if missing := len(_find_missing_warps(trace)):
-        yield f"{missing} warps of traced thread blocks left no line; they are taken to run nothing"
+        yield f"{missing} warps of traced thread blocks left no line; they are assumed to run nothing"
     yield from _describe_untraced_memory(trace, cfg, rows)
     if foreign := int((rows < 0).sum()):
         yield f"{foreign} instructions of called functions share addresses with the kernel; left out"
@@ -219,6 +221,6 @@ def _describe_assumptions(trace: Trace, cfg: Cfg, rows: IntArray) -> Iterator[st
         silent += int((own == 0).sum())
         uneven += len(set(own[own > 0].tolist())) > 1
     if silent:
-        yield f"{silent} instructions of executed blocks left no line; taken to run as often as their blocks"
+        yield f"{silent} instructions of executed blocks left no line; assumed to run as their blocks do"
     if uneven:
         yield f"{uneven} blocks have instructions traced unequally often; the largest number is taken"

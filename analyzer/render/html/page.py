@@ -16,6 +16,8 @@ from markupsafe import Markup
 
 from analyzer.render.html import formats
 from analyzer.render.html.embedding import embed_json
+from analyzer.render.number_format import format_provenance
+from analyzer.render.speed_of_light import format_bound
 from analyzer.version import __version__
 
 _FOLDER = Path(__file__).resolve().parent
@@ -64,6 +66,8 @@ def _make_environment() -> Environment:
         "bytes": formats.format_bytes,
         "count": formats.format_count,
         "ratio": formats.format_ratio,
+        "mark": format_provenance,
+        "bound": format_bound,
         "rate": formats.format_rate,
         "address": formats.format_address,
         "coordinate": formats.format_coordinate,
