@@ -171,7 +171,7 @@ def _find_faulty_texts(out: str, err: str, case: Case) -> Iterator[str]:
     if (
         out
         and "-o" not in case.arguments
-        and case.arguments[-2:] == ("--format", "json")
+        and "--format json" in " ".join(case.arguments)
         and not is_json(out)
     ):
         yield "no JSON"
@@ -209,10 +209,14 @@ def is_silent(text: str) -> bool:
 def is_json(text: str) -> bool:
     """Return whether a text is JSON."""
     try:
-        json.loads(text)
+        json.loads(text, parse_constant=_refuse_constant)  # NaN and Infinity are none of JSON's
     except ValueError:
         return False
     return True
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(name)
 
 
 def minimise(case: Case, fault: str) -> Case:

@@ -143,6 +143,9 @@ class Mutator:
         return self._replace(_WORD, line, lambda _: new)
 
     def _replace_number(self, line: str) -> str:
+        too_long = "9" * 5000  # more digits than Python converts
+        if self.random.random() < 0.03:
+            return self._replace(_NUMBER, line, lambda _: too_long)
         return self._replace(_NUMBER, line, lambda old: _format_like(old, self._choose_number(old)))
 
     def _exchange_word(self, line: str, other: str) -> str:
