@@ -200,10 +200,7 @@ def is_control(character: str) -> bool:
 
 def is_silent(text: str) -> bool:
     """Return whether a report, as JSON, says of nothing that it is missing."""
-    report = json.loads(text)
-    return not report.get("warnings") and not any(
-        each.get("missing_code") for each in report.get("kernels", ())
-    )
+    return not any(kernel["missing_code"] for kernel in json.loads(text)["kernels"])
 
 
 def is_json(text: str) -> bool:
