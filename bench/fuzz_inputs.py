@@ -1,666 +1,626 @@
-"""Damaged inputs and command lines for `fuzz.py`: one case for each kind, seed and number.
+"""The kinds of inputs that warplens reads: for each, small sound ones and the command lines that read them.
 
-A case is some files and one command line that reads them. It begins with a shipped input, to which faults of
-the kinds that copying, truncation, bad disks and bad intentions make are done.
+A seed is the files of a folder; the first one is what `fuzz.py` changes. Seeds are shipped files, forms of
+one small kernel (tests/wild/11-snippets/total_90.sass, bench/fuzz_seeds), or what warplens itself writes.
 """
 
+import contextlib
 import gzip
 import io
 import json
 import lzma
-import random
+import os
 import re
-from collections.abc import Callable
+import shlex
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import click
 import numpy as np
+from fuzz_mutations import NUMBERS, ODD_TEXTS, Mutator
+
+from analyzer.cli.app import app, run
 
 ROOT = Path(__file__).resolve().parents[1]
-TRACES = ROOT / "traces"
-GPU_FILES = ROOT / "hwdb" / "gpu"
-MAX_DUMP_BYTES = 24_000
-GPUS = ("a100", "h100", "b200", "rtx-5090", "l4", "t4", "v100-sxm2", "all")
-# Pieces that mean something somewhere, put where they do not belong.
-ODD_CODE = (
-    *(
-        "R255",
-        "UR63",
-        "P7",
-        "0xffffffffffffffffffffffff",
-        "c[0x0][0x999999]",
-        "desc[",
-        "{1,2",
-        "1e999",
-        "-0x1",
-    ),
-    *(
-        "BRA 0x0",
-        "BRA 0xfffffff0",
-        "CALL.REL.NOINC 0x40",
-        "RET.REL.NODEC R2 0x0",
-        "BRX R4 -0x10",
-        "EXIT",
-        "NOP",
-    ),
-    *(
-        "HMMA.16816.F32",
-        "HGMMA.0x0x0.F32",
-        "HGMMA.64x99999x16",
-        "UTCHMMA",
-        "LDTM.x128",
-        "BSYNC B0",
-        "R2UR UR4",
-    ),
-    *(
-        "R99999999999999",
-        "SB9",
-        "DEPBAR.LE SB5, 0x99",
-        "@!UPT",
-        ".128",
-        "-",
-        "WARPSYNC.COLLECTIVE R3, 0x2dc0",
-    ),
-    *(
-        "SHF.R.U32.HI R0, RZ, 0xffffffff, R0",
-        "IMAD.HI.U32 R1, R1, 0x0, RZ",
-        "MUFU.RCP R1, RZ",
-        "I2F.RP R1, RZ",
-    ),
-    *(
-        "BAR.SYNC 0x99, 0x7fffffff",
-        "ATOMS.ADD RZ, [R1], R2",
-        "LDG.E.128 R252, [R254.64]",
-        "SHFL.IDX PT, R1, R1, R1, R1",
-    ),
-)
-ODD_BYTES = (
-    *(
-        b"\0",
-        b"\xff",
-        b"\xfe\xff",
-        b"\xef\xbb\xbf",
-        b"\r",
-        b"\t" * 40,
-        b"\x1b[2J\x1b]0;x\x07",
-        b"\xc2\x9b31m",
-    ),
-    *(
-        "\u202e\u2028".encode(),
-        b"\xed\xa0\x80",
-        b"[red]",
-        b":bug:",
-        b"%s%n",
-        b"A" * 5000,
-        b" " * 5000,
-        b"\n" * 3000,
-    ),
-    *(
-        b"9" * 5000,
-        b"[" * 3000,
-        b"{" * 3000,
-        b'"',
-        b"'",
-        b"\\",
-        b";",
-        b"=cmd|' /C calc'!A0",
-        b"../../etc/passwd",
-    ),
-)
-ODD_NUMBERS = (
-    *(b"0", b"1", b"2", b"3", b"7", b"31", b"32", b"33", b"255", b"256", b"65536", b"0x10", b"0xfff0", b"-1"),
-    *(
-        b"4294967295",
-        b"4294967296",
-        b"9223372036854775808",
-        b"99999999999999999999",
-        b"1e308",
-        b"1e-300",
-        b"nan",
-    ),
-    *(b"inf", b"-inf", b"0.0", b"0.5", b"1_000"),
-)
-ODD_VALUES: tuple[object, ...] = (
-    *(None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, -(2**63), 10**30, 1e308, -1e-300, 0.5),
-    *(
+MAX_KERNEL_BYTES = 9_000
+Seed = dict[str, bytes]
+_DUMP = ROOT / "tests/wild/11-snippets/total_90.sass"
+_FORMATS = ["text", "json", "markdown", "sarif", "junit", "github", "csv", "html"]
+_CHOICES: Mapping[str, Sequence[str]] = {
+    "gpu": ["a100", "h100", "b200", "rtx-5090", "l4", "t4", "v100-sxm2"],
+    "model": ["sm", "steady", "amali", "gcom", "mdm", "roofline", "warp"],
+    "format": _FORMATS,
+    "show": ("", "", "--all", "--loops --memory", "--advice", "--explain", "--listing"),
+    "grid": ["1", "4", "2,3", "64", "7,1,2", "1000000"],
+    "block": ["32", "64", "128", "17", "8,8", "1024", "1"],
+    "value": ["ptr", "ptr", "64", "0", "-1", "2.5", "null", "zeros", "fill:3", "fill:i64:7", "tensormap"],
+    "launch": (
         "",
-        "0",
-        "-1",
-        "1e999",
-        "nan",
-        "inf",
-        "ptr",
-        "ptr:0",
-        "ptr:99999999999999",
-        "fill:nan",
-        "@nothing.npy",
-        "@.",
+        "--grid {grid} --block {block}",
+        "--grid {grid} --block {block}",
+        "--grid {grid} --block {block} --arg 0=ptr --arg 1=ptr --arg 2={number}",
+        "--grid {grid} --block {block} --arg 2={value}",
     ),
-    *(
-        "x" * 5000,
-        "\x1b[31m\u202e\n",
-        "\ud800",
-        [],
-        {},
-        [[]],
-        [1, 2, 3, 4],
-        {"a": {"b": []}},
-        [0],
-        [2**40] * 3,
+    "number": ["64", "1024", "0", "1", "1000000", "-1", "2147483647"],
+    "answer": ("text", "json"),
+    "table": ("text", "csv", "json"),
+    "out": ("-", "out.csv"),
+    "framework": ("vllm", "sglang"),
+    "newer_gpu": ["a100", "h100", "b200", "l4"],
+    "arguments": ("", "--arg 0=ptr", "--arg 0=ptr --arg 1=ptr", "--arg 2={number}"),
+    "operator": (
+        "gemm --m 64 --n 512 --k 4096 --dtype bf16",
+        "gemm --m 4096 --n 4096 --k 512 --dtype fp16",
+        "rmsnorm --rows 512 --columns 4096",
     ),
-    *("tensormap:f16:64,64:8,8", "tensormap:x:0:0", "tensormap:f16:-1:1", "sm_90", "h100", "*fp32", "i64"),
+}  # fmt: skip
+_ANALYZE = (
+    "analyze {file} -g {gpu} {launch} {show}",
+    "analyze {file} -g {gpu} -m {model} {launch} --format {format}",
+)
+_CODE = (
+    *_ANALYZE,
+    *_ANALYZE,
+    "annotate {file} -g {gpu} {launch}",
+    "whatif {file} -g {gpu} -m steady --no-elasticity --sweep dram=x0.5,x2 {launch}",
+    "diff {file} {other} -g {gpu} {launch} --format {format}",
+    "check {file} -g {gpu} --update --format {format}",
+    "trace {file} --ctas 1 --grid {grid} --block {block} -o out.traceg",
+    "tasks {file} --grid {grid} --block {block} --format {answer}",
+    "analyze {file} --grid 2 --block 64 --format html -o out.html",
+)
+
+
+_TRACES = (
+    "analyze {file} -g a100 {show}",
+    "analyze {file} -g {gpu} --format {format}",
+    "annotate {file} -g h100",
+)
+_GPU_FILES = (
+    "gpus {file} --explain",
+    "analyze k.sass -g {file} -m {model} {launch}",
+    "gpus new --from {file} -o out.toml",
+    "whatif k.sass -g {file} -m steady --no-elasticity --set sms=x0.5",
+    "predict {operator} -g {file}",
 )
 
 
 @dataclass(frozen=True, slots=True)
+class Kind:
+    """Sound inputs of a kind and what reads them; `cut` says which missing halves must be noticed."""
+
+    seeds: Callable[[], Sequence[Seed]]
+    commands: tuple[str, ...]
+    cut: str = ""  # of "tail middle"
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
-    """Files of a folder, and the command line to run in it."""
+    """Files of a folder, the command line to run in it, and how the input was changed."""
 
     kind: str
-    files: dict[str, bytes]
+    files: Mapping[str, bytes]
     arguments: tuple[str, ...]
+    change: str  # "form", "bytes" or "half"
+
+
+def make_case(kind: str, seed: str) -> Case:
+    """Return a case: three of four keep the input's form, the others damage bytes or take half away."""
+    mutator = Mutator(f"{seed}:{kind}")
+    choose = mutator.random.choice
+    description = KINDS[kind]
+    seeds = list_seeds(kind)
+    files, donor = dict(choose(seeds)), choose(seeds)
+    name, *_ = files
+    change = mutator.random.choices(("form", "bytes", "half"), (75, 20, 5 if description.cut else 0))[0]
+    command = choose(description.commands)
+    if change == "form":
+        files[name] = mutator.mutate(name, files[name], donor.get(name, files[name]))
+    elif change == "bytes":
+        files[name] = mutator.damage(files[name])
+    else:
+        files[name] = mutator.cut_off(
+            name, files[name], is_middle=choose(description.cut.split()) == "middle"
+        )
+        command = description.commands[0] + " --format json"
+    words = _fill(command, {"file": name, "other": "donor-" + name}, choose)
+    if "donor-" + name in words:
+        files["donor-" + name] = donor.get(name, files[name])
+    if kind == "command-line":
+        words, change = _edit_words(mutator, words), "form"
+    return Case(kind, files, tuple(word.replace("\0", "") for word in words), change)
+
+
+def _edit_words(mutator: Mutator, words: list[str]) -> list[str]:
+    """Return a command line with flags added, and words replaced by those of others or by odd ones."""
+    context = click.Context(app)
+    commands = [app.get_command(context, name) for name in app.list_commands(context)]
+    own = app.get_command(context, words[0])
+    flags = [option.opts[0] for option in own.params if getattr(option, "is_flag", False)] if own else []
+    options = [name for command in commands if command for option in command.params for name in option.opts]
+    values = [value for each in _CHOICES.values() for value in each if "{" not in value]
+    odd = [str(number) for number in NUMBERS] + [text[:1000] for text in ODD_TEXTS]
+    for _ in range(mutator.random.randint(1, 2)):
+        pool = mutator.random.choice((flags, flags, options, values, odd))
+        at = mutator.random.randrange(2, len(words)) if pool is not flags else len(words)
+        words[at : at + 1] = [mutator.random.choice(pool)]
+    return words
+
+
+def _fill(command: str, names: Mapping[str, str], choose: Callable[[Sequence[str]], str]) -> list[str]:
+    """Return the words of a command line with its `{…}` replaced, those of what replaces them too."""
+    while "{" in command:
+        command = re.sub(r"\{(\w+)\}", lambda m: names.get(m[1]) or choose(_CHOICES[m[1]]), command)
+    return shlex.split(command)
 
 
 @cache
-def load_kernels() -> tuple[tuple[str, bytes], ...]:
-    """Return (architecture, dump of one kernel) for the small kernels of all shipped dumps."""
-    found: list[tuple[str, bytes]] = []
-    for path in sorted(TRACES.glob("*/sm_*/*.sass")):
-        text = path.read_bytes()
-        head, *functions = re.split(rb"(?m)^(?=[ \t]*Function : )", text)
-        found += ((path.parent.name, head + each) for each in functions if len(each) < MAX_DUMP_BYTES)
-    return tuple(found)
+def list_seeds(kind: str) -> Sequence[Seed]:
+    """Return the sound inputs of a kind."""
+    seeds = KINDS[kind].seeds()
+    assert seeds, kind
+    return seeds
 
 
-@cache
-def load_files(pattern: str, max_bytes: int = MAX_DUMP_BYTES) -> tuple[bytes, ...]:
-    """Return the contents of the shipped files of a pattern that are small enough."""
-    paths = (path for path in sorted(ROOT.glob(pattern)) if path.stat().st_size <= max_bytes)
-    return tuple(path.read_bytes() for path in paths)
+def _take(
+    pattern: str, name: str, max_bytes: int = MAX_KERNEL_BYTES, beside: str = ""
+) -> Callable[[], list[Seed]]:
+    """Return what lists the shipped files of a pattern, each under a name, beside another as `m.json`."""
+
+    def list_files() -> list[Seed]:
+        paths = (path for path in sorted(ROOT.glob(pattern)) if path.stat().st_size <= max_bytes)
+        others = {"m.json": (ROOT / beside).read_bytes()} if beside else {}
+        return [{name: path.read_bytes(), **others} for path in paths]
+
+    return list_files
 
 
-class Mutator:
-    """Makes cases from one source of random numbers."""
-
-    def __init__(self, seed: str) -> None:
-        self.random = random.Random(seed)
-
-    def make_case(self, kind: str) -> Case:
-        """Return a case of a kind."""
-        files, arguments = KINDS[kind](self)
-        return Case(kind, files, tuple(argument.replace("\0", "") for argument in arguments))
-
-    def damage(self, data: bytes, odd: tuple[bytes, ...] = ODD_BYTES, most: int = 6) -> bytes:
-        """Return the bytes after some faults."""
-        faults = (
-            *(self._flip, self._delete, self._swap_lines, self._double, self._insert, self._insert_mark),
-            *(self._replace_word, self._replace_word, self._replace_number, self._replace_number),
-        )
-        for _ in range(self.random.randint(1, most)):
-            data = self.random.choice(faults)(data, odd)
-        if self.random.random() < 0.05:
-            data = data[: self._choose_place(data)]
-        return data
-
-    def edit_numbers(self, data: bytes, most: int = 3) -> bytes:
-        """Return a text with other numbers, so that it is still what it was."""
-        for _ in range(self.random.randint(1, most)):
-            data = self._replace_number(data, ())
-        return data
-
-    def _choose_place(self, data: bytes) -> int:
-        return self.random.randrange(len(data) + 1)
-
-    def _choose_length(self) -> int:
-        return self.random.choice((1, 2, 8, 60, 400))
-
-    def _flip(self, data: bytes, _: tuple[bytes, ...]) -> bytes:
-        at = self._choose_place(data)
-        return (
-            data[:at]
-            + bytes(byte ^ 1 << self.random.randrange(8) for byte in data[at : at + 1])
-            + data[at + 1 :]
-        )
-
-    def _delete(self, data: bytes, _: tuple[bytes, ...]) -> bytes:
-        at = self._choose_place(data)
-        return data[:at] + data[at + self._choose_length() :]
-
-    def _swap_lines(self, data: bytes, _: tuple[bytes, ...]) -> bytes:
-        lines = data.split(b"\n")
-        i, j = (self.random.randrange(len(lines)) for _ in range(2))
-        lines[i], lines[j] = lines[j], lines[i]
-        return b"\n".join(lines)
-
-    def _double(self, data: bytes, _: tuple[bytes, ...]) -> bytes:
-        at = self._choose_place(data)
-        return data[: at + self._choose_length()] + data[at:]
-
-    def _insert(self, data: bytes, odd: tuple[bytes, ...]) -> bytes:
-        at = self._choose_place(data)
-        return data[:at] + self.random.choice(odd) + data[at:]
-
-    def _insert_mark(self, data: bytes, _: tuple[bytes, ...]) -> bytes:
-        at = self._choose_place(data)
-        return data[:at] + bytes([self.random.choice(b";/*@[]{}|.,+-~!`()#\"' \t\r\n0xRUP")]) + data[at + 1 :]
-
-    def _replace_word(self, data: bytes, odd: tuple[bytes, ...]) -> bytes:
-        return self._replace_match(rb"[^\s,;:=\"]+", data, odd)
-
-    def _replace_number(self, data: bytes, _: tuple[bytes, ...]) -> bytes:
-        return self._replace_match(rb"\b(?:0x[0-9a-f]+|\d+(?:\.\d+)?)\b", data, ODD_NUMBERS)
-
-    def _replace_match(self, pattern: bytes, data: bytes, odd: tuple[bytes, ...]) -> bytes:
-        matches = list(re.finditer(pattern, data))
-        if not matches:
-            return data
-        match = self.random.choice(matches)
-        return data[: match.start()] + self.random.choice(odd) + data[match.end() :]
-
-    def damage_json(self, content: object) -> bytes:
-        """Return JSON after some faults of its values or of its text."""
-        for _ in range(self.random.randint(0, 3)):
-            content = self._replace_node(content)
-        text = json.dumps(content).encode()
-        return self.damage(text, most=2) if self.random.random() < 0.4 else text
-
-    def _replace_node(self, node: object) -> object:
-        if isinstance(node, dict) and node and self.random.random() < 0.95:
-            key = self.random.choice(list(node))
-            if self.random.random() < 0.15:
-                return {**node, str(self.random.choice(ODD_VALUES))[:60]: node[key]}
-            return {**node, key: self._replace_node(node[key])}
-        if isinstance(node, list) and node and self.random.random() < 0.8:
-            at = self.random.randrange(len(node))
-            return [*node[:at], self._replace_node(node[at]), *node[at + 1 :]]
-        return self.random.choice(ODD_VALUES)
-
-    def make_launch(self) -> list[str]:
-        """Return the options of a launch, mostly sensible."""
-        choose = self.random.choice
-        words = ["--grid", choose(("1", "4", "2,3", "64", "7,1,2", "1000000"))]
-        words += ["--block", choose(("32", "64", "128", "17", "8,8", "1024", "1"))]
-        for place in range(self.random.randrange(7)):
-            value = choose(
-                ("ptr", "ptr", "ptr", "64", "1024", "0", "-1", "2.5", "null", "zeros", "fill:3", "tensormap")
-            )
-            words += ["--arg", f"{place}={value}"]
-        if self.random.random() < 0.2:
-            words += ["--dynamic-shared", choose(("0", "1024", "49152", "232448"))]
-        return words
-
-    def make_command(self, file: str, gpu: str = "") -> list[str]:
-        """Return a command line that reads a dump."""
-        choose, chance = self.random.choice, self.random.random
-        gpu = gpu or choose(GPUS)
-        match self.random.randrange(10):
-            case 0:
-                words = ["annotate", file, "-g", gpu if gpu != "all" else "a100"]
-            case 1:
-                words = [
-                    "whatif",
-                    file,
-                    "-g",
-                    gpu if gpu != "all" else "h100",
-                    "--no-elasticity",
-                    "-m",
-                    "steady",
-                ]
-                words += ["--sweep", choose(("dram=x0.5,x2", "sm.count=10,20", "clock=1000:1400:200"))]
-            case 2:
-                words = ["trace", file, "--ctas", "1"]
-            case _:
-                model = choose(("", "", "roofline", "warp", "steady", "amali", "sm"))
-                words = ["analyze", file, "-g", gpu, *(["-m", model] if model and gpu != "all" else [])]
-                words += [] if gpu != "all" else ["-m", "roofline"]
-                words += choose(([], ["--all"], ["--format", "json"], ["--loops", "--memory"]))
-        if words[0] == "trace" or chance() < 0.4:
-            words += self.make_launch()
-        return words
+def _texts(name: str, make: Callable[[], Sequence[str]]) -> Callable[[], list[Seed]]:
+    """Return what lists texts under a name."""
+    return lambda: [{name: text.encode()} for text in make()]
 
 
-Made = tuple[dict[str, bytes], list[str]]
+def _list_kernels() -> list[str]:
+    """Return dumps of one small kernel each, of all architectures."""
+    found = [_DUMP.read_text()]
+    for path in sorted(ROOT.glob("traces/*/sm_*/*.sass")):
+        head, *functions = re.split(r"(?m)^(?=[ \t]*Function : )", path.read_text("utf-8", "surrogateescape"))
+        small = [each for each in functions if len(each) < MAX_KERNEL_BYTES]
+        found += [head + each for each in sorted(small, key=len)[:2]]
+    return found
 
 
-def make_dump_case(mutator: Mutator) -> Made:
-    """Return a damaged kernel of cuobjdump."""
-    _, data = mutator.random.choice(load_kernels())
-    odd = tuple(text.encode() for text in ODD_CODE) if mutator.random.random() < 0.8 else ODD_BYTES
-    return {"k.sass": mutator.damage(data, odd)}, mutator.make_command("k.sass")
+def _list_instructions() -> list[tuple[int, str]]:
+    """Return addresses and texts of the instructions of a small kernel."""
+    found = re.findall(r"^ +/\*(\w+)\*/ +([^;]*?) *;", _DUMP.read_text(), re.M)
+    return [(int(address, 16), text) for address, text in found]
 
 
-def make_text_case(mutator: Mutator) -> Made:
-    """Return a damaged text of another tool: nvdisasm, listings, and what is refused by name."""
-    data = mutator.random.choice(
-        (*load_files("traces/nvdisasm/*.txt", 400_000), *load_files("tests/wild/*/*.txt", 60_000))
+def _list_listings() -> list[str]:
+    """Return pasted code: with labels, without addresses, with addresses alone."""
+    code = _list_instructions()
+    return [
+        (ROOT / "tests/wild/11-snippets/loop.sass").read_text(),
+        "".join(f"{text};\n" for _, text in code),
+        "".join(f"  {address:04x}  {text}\n" for address, text in code),
+    ]
+
+
+def _list_assembler_texts() -> list[str]:
+    """Return CuAssembler text."""
+    lines = (
+        f"  [B------:R-:W-:-:S02]  /*{address:04x}*/  {text} ;\n" for address, text in _list_instructions()
     )
-    odd = tuple(text.encode() for text in ODD_CODE) if mutator.random.random() < 0.6 else ODD_BYTES
-    if len(data) > MAX_DUMP_BYTES:
-        data = data[: data.rindex(b"\n", 0, MAX_DUMP_BYTES)]
-    words = mutator.make_command("k.txt")
-    if mutator.random.random() < 0.3:
-        words += ["--arch", mutator.random.choice(("sm_90", "sm_80", "sm_61", "90", "", "sm_999999"))]
-    return {"k.txt": mutator.damage(data, odd)}, words
+    return ['\t.headerflags @"EF_CUDA_SM90"\n\t.section .text.total,"ax",@progbits\n' + "".join(lines)]
 
 
-def make_cubin_case(mutator: Mutator) -> Made:
-    """Return a damaged cubin, on standard input or beside a dump at times."""
-    data = mutator.random.choice(load_files("traces/cubin/*.cubin", 60_000))
-    files = {"k.cubin": mutator.damage(data, most=4)}
-    if mutator.random.random() < 0.3:
-        files["k.sass"] = mutator.random.choice(load_kernels())[1]
-        return files, mutator.make_command("k.sass")
-    return files, mutator.make_command("k.cubin")
+def _list_debugger_texts() -> list[str]:
+    """Return what cuda-gdb shows for `disassemble` and `x/i`."""
+    code = [(0x7F2C5B000000 + address, address, text) for address, text in _list_instructions()]
+    code = [
+        (a, o, re.sub(r"(BRA) 0x(\w+)", lambda m: f"{m[1]} {0x7F2C5B000000 + int(m[2], 16):#x}", t))
+        for a, o, t in code
+    ]
+    body = "".join(f"   {a:#018x} <+{offset}>:\t{text} \n" for a, offset, text in code)
+    return [
+        f"Dump of assembler code for function total:\n{body}End of assembler dump.\n",
+        "".join(f"   {a:#018x} <total+{offset}>:\t{text}\n" for a, offset, text in code),
+    ]
 
 
-def make_usage_case(mutator: Mutator) -> Made:
-    """Return a damaged resource usage, beside the dump or named."""
-    _, data = mutator.random.choice(load_kernels())
-    usage = mutator.random.choice(load_files("traces/*/sm_*/*.res"))
-    name = mutator.random.choice(("k.res", "other.txt"))
-    words = ["analyze", "k.sass", "-m", "roofline"] + (["--res-usage", name] if name != "k.res" else [])
-    return {"k.sass": data, name: mutator.damage(usage)}, words
+def _list_source_pages() -> list[str]:
+    """Return Nsight Compute's source page as its window and its command line write it."""
+    rows = "".join(f'"{n}","{a:#x}","{t}","8","0"\n' for n, (a, t) in enumerate(_list_instructions(), 1))
+    head = '"#","Address","Source","# Samples","Instructions Executed"\n'
+    return [head + rows, f'"Kernel Name","total"\n{head}{rows}']
 
 
-def make_elf_case(mutator: Mutator) -> Made:
-    """Return damaged ELF tables beside a dump."""
-    _, data = mutator.random.choice(load_kernels())
-    name = re.search(rb"Function : (\S+)", data)
-    kernel = name[1].decode() if name else "k"
+def _list_elf_tables() -> list[Seed]:
+    """Return a dump with what `cuobjdump -elf` prints beside it."""
     table = (
-        f"64bit elf: type=2, abi=7, sm=90, toolkit=130, flags = 0x5a055a\nSections:\n.nv.info.{kernel}\n"
+        "64bit elf: type=2, abi=7, sm=90, toolkit=130, flags = 0x5a055a\nSections:\n.nv.info._Z5totalPKfPfi\n"
         "\t<0x1>\n\tAttribute:\tEIATTR_KPARAM_INFO\n\tFormat:\tEIFMT_SVAL\n"
         "\tValue:\tIndex : 0x0\tOrdinal : 0x0\tOffset  : 0x0\tSize    : 0x8\n"
         "\t\tPointee's logAlignment : 0x0\tSpace : 0x0\tcbank : 0x1f\n"
-        "\tAttribute:\tEIATTR_PARAM_CBANK\n\tValue:\t0x2 0x240210\n"
+        "\tAttribute:\tEIATTR_PARAM_CBANK\n\tValue:\t0x2 0x140210\n"
         "\tAttribute:\tEIATTR_REQNTID\n\tValue:\t0x80 0x1 0x1\n"
         ".nv.constant3\n0x00000001 0x00000002 0x00000003\n.symtab\n  1  0x0 0x10 0x1 0x0 0x5 table\n"
     )
-    return {"k.sass": data, "k.elf": mutator.damage(table.encode())}, mutator.make_command("k.sass")
+    return [{"k.elf": table.encode(), "k.sass": _DUMP.read_bytes()}]
 
 
-def make_launch_case(mutator: Mutator) -> Made:
-    """Return a damaged launch file."""
-    _, data = mutator.random.choice(load_kernels())
-    entry = {
-        "grid": [2, 1, 1],
-        "block": [64, 1, 1],
-        "cluster": [1],
-        "dynamic_shared_bytes": 0,
-        "clock_mhz": 1400.5,
-        "l2_is_cold": False,
-        "arguments": {"0": "ptr", "1": 64, "2": 1.5, "3": "fill:7", "4": None},
+def _list_usages() -> list[Seed]:
+    """Return what `cuobjdump -res-usage` prints, and its dump."""
+    text = (
+        "Resource usage:\n Common:\n  GLOBAL:0\n Function _Z5totalPKfPfi:\n"
+        "  REG:8 STACK:0 SHARED:0 LOCAL:0 CONSTANT[0]:556 TEXTURE:0 SURFACE:0 SAMPLER:0\n"
+    )
+    return [{"other.res": text.encode(), "k.sass": _DUMP.read_bytes()}]
+
+
+def _list_cubins() -> list[Seed]:
+    paths = (
+        ROOT / "tests/wild/09-triton-cache/scale_rows.cubin",
+        ROOT / "tests/wild/17-callees/divides_whole_80.cubin",
+    )
+    return [{"k.cubin": path.read_bytes()} for path in paths]
+
+
+def _list_containers() -> list[Seed]:
+    """Return an object with one kernel, a fatbin, and an archive of the object."""
+    scale = (ROOT / "bench/fuzz_seeds/scale.o").read_bytes()
+    at = scale.index(b"\x50\xed\x55\xba")
+    fatbin = scale[at : at + 16 + int.from_bytes(scale[at + 8 : at + 16], "little")]
+    member = f"{'scale.o/':16}{0:<12}{0:<6}{0:<6}{644:<8}{len(scale):<10}`\n".encode()
+    return [{"k.o": scale}, {"k.o": fatbin}, {"k.o": b"!<arch>\n" + member + scale}]
+
+
+def _list_packed_traces() -> list[Seed]:
+    text = (ROOT / "traces/nvbit/vector_add.traceg").read_bytes()
+    return [{"k.gz": gzip.compress(text, 1, mtime=0)}, {"k.gz": lzma.compress(text, preset=0)}]
+
+
+def _list_trace_lists() -> list[Seed]:
+    text = (ROOT / "traces/nvbit/vector_add.traceg").read_bytes()
+    listed = b"MemcpyHtoD,0x00007f0000000000,4096\nkernel-1.traceg\nkernel-2.traceg.xz\n"
+    return [
+        {
+            "kernelslist.g": listed,
+            "kernel-1.traceg": text,
+            "kernel-2.traceg.xz": lzma.compress(text, preset=0),
+        }
+    ]
+
+
+def _list_triton_metadata() -> list[Seed]:
+    folder = ROOT / "tests/wild/09-triton-cache"
+    texts = {f"k.{end}": (folder / f"scale_rows.{end}").read_bytes() for end in ("json", "cubin", "ttir")}
+    return [texts, {"k.ttir": texts["k.ttir"], **texts}]
+
+
+def _list_cache_folders() -> list[Seed]:
+    """Return the folder of one kernel with all its levels; what changes is PTX, else IR."""
+    folder = ROOT / "traces/levels/sm_90"
+    files = {
+        f"softmax.{end}": (folder / f"softmax.{end}").read_bytes()
+        for end in ("ptx", "ttgir", "ttir", "json", "cubin")
     }
-    content = {"kernels": {"*": mutator.random.choice((entry, [entry, entry])), "zzz*": entry}}
-    words = ["analyze", "k.sass", "--launch", "l.json", "-m", mutator.random.choice(("roofline", "steady"))]
-    return {"k.sass": data, "l.json": mutator.damage_json(content)}, words
+    return [
+        files,
+        {"softmax.ttgir": files["softmax.ttgir"], **files},
+        {"softmax.json": files["softmax.json"], **files},
+    ]
 
 
-def make_triton_case(mutator: Mutator) -> Made:
-    """Return damaged metadata of Triton beside a dump."""
-    path = mutator.random.choice(sorted(TRACES.glob("triton/sm_*/*.json")))
-    data = path.with_suffix(".sass").read_bytes()
-    content = json.loads(path.read_bytes())
-    files = {"k.json": mutator.damage_json(content)}
-    if len(data) < 3 * MAX_DUMP_BYTES:
-        files["k.sass"] = data
-    else:
-        files["k.sass"] = mutator.random.choice(load_kernels())[1]
-    if mutator.random.random() < 0.3:
-        ttir = (
-            b"module {\n  tt.func public @k(%x: !tt.ptr<f32> {tt.divisibility = 16 : i32}, %n: i32) {\n"
-            b"    tt.return\n  }\n}\n"
-        )
-        files["k.ttir"] = mutator.damage(ttir)
-    return files, ["analyze", "k.sass", "-m", "roofline", "--grid", "2", "--arg", "0=ptr", "--arg", "1=ptr"]
+def _list_launches() -> list[Seed]:
+    entry = {
+        "grid": [2, 1, 1], "block": [64, 1, 1], "cluster": [1], "dynamic_shared_bytes": 0,
+        "clock_mhz": 1400.5,
+        "l2_is_cold": False, "arguments": {"0": "ptr", "1": 64, "2": 1.5, "3": "fill:7", "4": None},
+    }  # fmt: skip
+    contents = ({"kernels": {"*": entry}}, {"kernels": {"total*": [entry, entry], "zzz*": entry}})
+    return [{"l.json": json.dumps(content).encode(), "k.sass": _DUMP.read_bytes()} for content in contents]
 
 
-def make_trace_case(mutator: Mutator) -> Made:
-    """Return a damaged trace, plain or packed, or a list of traces."""
-    choose = mutator.random.choice
-    data = choose(load_files("traces/nvbit/*.trace*"))
-    text = mutator.damage(data) if mutator.random.random() < 0.7 else data
-    name = "kernel-1.traceg"
-    match choose(("plain", "plain", "gz", "xz")):
-        case "gz":
-            text = gzip.compress(text, 1, mtime=0)
-        case "xz":
-            text = lzma.compress(text, preset=0)
-    if text is data or mutator.random.random() < 0.2:
-        text = mutator.damage(text, most=3)
-    files = {name: text}
-    match mutator.random.randrange(4):
-        case 0:
-            listed = b"MemcpyHtoD,0x00007f0000000000,4096\nkernel-1.traceg\n"
-            files["kernelslist.g"] = mutator.damage(listed, most=3)
-            return files, ["analyze", "kernelslist.g", "-g", "a100"]
-        case 1:
-            files["k.sass"] = choose(load_kernels())[1]
-            return files, ["analyze", "k.sass", "--trace", name, "-g", "a100"]
-        case _:
-            return files, ["analyze", name, "-g", "a100", *choose(([], ["--all"], ["--format", "json"]))]
+def _list_arrays() -> list[Seed]:
+    found = []
+    for array in (np.arange(64, dtype="i4"), np.ones((3, 5)), np.zeros(4096, "f4"), np.array(b"word")):
+        np.save(stream := io.BytesIO(), array)
+        found.append({"a.npy": stream.getvalue(), "k.sass": _DUMP.read_bytes()})
+    return found
 
 
-def make_gpu_case(mutator: Mutator) -> Made:
-    """Return a damaged GPU file."""
-    choose = mutator.random.choice
+def _list_gpu_files() -> list[Seed]:
     own = (
         b'schema = "warplens/gpu/1"\nname = "mine"\ninherits = "h100-sxm"\n\n'
         b'[sm]\ncount = { value = 66, basis = "assumed", source = "me" }\n'
     )
-    data = choose((own, choose(load_files("hwdb/gpu/*.toml"))))
-    is_edited = mutator.random.random() < 0.6
-    text = mutator.edit_numbers(data) if is_edited else mutator.damage(data, most=2)
-    files = {"g.toml": text, "k.sass": choose(load_kernels())[1]}
-    commands = (
-        ["gpus", "g.toml", "--explain"],
-        ["analyze", "k.sass", "-g", "g.toml", "-m", choose(("roofline", "steady", "warp"))],
-        ["gpus", "new", "--from", "g.toml", "-o", "n.toml"],
-        ["whatif", "k.sass", "-g", "g.toml", "-m", "steady", "--no-elasticity", "--set", "sms=x0.5"],
-    )
-    return files, choose(commands)
+    shipped = [path.read_bytes() for path in sorted(ROOT.glob("hwdb/gpu/*.toml"))[::8]]
+    return [{"g.toml": data, "k.sass": _DUMP.read_bytes()} for data in (own, own, *shipped)]
 
 
-def make_table_case(mutator: Mutator) -> Made:
-    """Return a damaged table of measured launches."""
-    choose = mutator.random.choice
-    head = ["case", "suite", "kernel", "gpu", "grid", "block", "cluster", "dynamic_shared_bytes", "arguments"]
-    head += ["split", "l2", "clock_mhz", "dump", "time_us", "group", "counted", "config", "note"]
-    row = [
-        "a",
-        "s",
-        "",
-        "a100",
-        "4;1;1",
-        "64",
-        "",
-        "0",
-        '"[""ptr"", 4]"',
-        "learn",
-        "warm",
-        "1000",
-        "k.sass",
-        "5",
+def _list_measured_cases() -> list[Seed]:
+    head = "case,suite,kernel,gpu,grid,block,cluster,dynamic_shared_bytes,arguments,split,l2,clock_mhz,"
+    head += "dump,time_us"
+    row = '{},s,,{},4;1;1,64,,0,"[""ptr"", ""ptr"", 64]",learn,warm,1000,k.sass,5'
+    rows = [row.format(n, gpu) for n, gpu in enumerate(("a100", "h100", "l4"))]
+    return [{"t.csv": "\n".join([head, *rows, ""]).encode(), "k.sass": _DUMP.read_bytes()}]
+
+
+def _list_profiler_tables() -> list[str]:
+    """Return Nsight Compute's raw and details pages as CSV."""
+    return [
+        '"ID","Process ID","Kernel Name","Block Size","Grid Size","gpu__time_duration.sum",'
+        '"launch__registers_per_thread","launch__shared_mem_per_block_static","dram__bytes_read.sum",'
+        '"dram__bytes_write.sum","smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"\n'
+        '"","","","","","us","register/thread","Kbyte/block","Mbyte","Mbyte",""\n'
+        '"0","1","saxpy(float)","(256, 1, 1)","(16,384, 1, 1)","95","12","4.1","33.5","16","4,194,304"\n',
+        '"ID","Kernel Name","Block Size","Grid Size","Section Name",'
+        '"Metric Name","Metric Unit","Metric Value"\n'
+        '"0","saxpy","(256, 1, 1)","(64, 1, 1)","Speed","Duration","msecond","0.1"\n'
+        '"0","saxpy","(256, 1, 1)","(64, 1, 1)","Speed","Memory Throughput","Gbyte/second","400"\n'
+        '"0","saxpy","(256, 1, 1)","(64, 1, 1)","Launch","Registers Per Thread","register/thread","12"\n',
     ]
-    row += ["g", "yes", "c", "n"]
-    rows = [head, list(row), list(row)]
-    for _ in range(mutator.random.randint(0, 3)):
-        fields = choose(rows)
-        fields[mutator.random.randrange(len(fields))] = str(choose(ODD_VALUES))
-    text = "\n".join(",".join(fields) for fields in rows).encode("utf-8", "backslashreplace")
-    if mutator.random.random() < 0.5:
-        text = mutator.damage(text, most=3)
-    words = ["validate", "t.csv", "-m", "roofline", "-j", "1", *choose((["--no-cache"], ["--cache", "c"]))]
-    words += choose(([], ["--format", "json"], ["--max-mape", "50"]))
-    return {"t.csv": text, "k.sass": choose(load_kernels())[1]}, words
 
 
-def make_array_case(mutator: Mutator) -> Made:
-    """Return damaged numpy arrays as arguments."""
-    choose = mutator.random.choice
-    kinds: tuple[object, ...] = (
-        "i4",
-        "f8",
-        "u1",
-        "c16",
-        "S5",
-        ">i4",
-        "M8[s]",
-        [("a", "i4"), ("b", "f4")],
-        "?",
-    )
-    shape = choose(((64,), (0,), (3, 5), (), (1, 0, 2), (4096,)))
-    stream = io.BytesIO()
-    np.save(stream, np.zeros(shape, dtype=np.dtype(choose(kinds))))  # type: ignore[call-overload]
-    data = stream.getvalue()
-    if mutator.random.random() < 0.6:
-        cut = choose((130, len(data)))
-        damage = choose((mutator.damage, mutator.edit_numbers))
-        data = damage(data[:cut], most=2) + data[cut:]
-    words = ["analyze", "k.sass", "--grid", "2", "--block", "64", "-m", "roofline"]
-    words += ["--arg", f"{choose((0, 0, 1))}=@a.npy", *choose(([], ["--format", "json"], ["--memory"]))]
-    return {"a.npy": data, "k.sass": choose(load_kernels())[1]}, words
+def _list_profiler_traces() -> list[str]:
+    """Return a trace of the PyTorch profiler."""
+    launch = {"grid": [4096, 1, 1], "block": [256, 1, 1], "registers per thread": 16, "shared memory": 0}
+    event = {
+        "ph": "X",
+        "cat": "kernel",
+        "name": "void add<float>(float*)",
+        "ts": 1,
+        "dur": 95.5,
+        "args": launch,
+    }
+    other = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "dur": 5, "args": {"grid": "none"}}
+    return [json.dumps({"schemaVersion": 1, "traceEvents": [other, event, event]})]
 
 
-_WORDS = (
-    *(
-        "analyze",
-        "annotate",
-        "whatif",
-        "validate",
-        "trace",
-        "gpus",
-        "doctor",
-        "new",
-        "show",
-        "k.sass",
-        "-",
-        "none",
-    ),
-    *(
-        "--gpu",
-        "-g",
-        "h100",
-        "--model",
-        "-m",
-        "all",
-        "roofline",
-        "--grid",
-        "--block",
-        "--cluster",
-        "--arg",
-        "--trip",
-    ),
-    *(
-        "--taken",
-        "--clock",
-        "--launch",
-        "--res-usage",
-        "--trace",
-        "--step-limit",
-        "--kernel",
-        "-k",
-        "#1",
-        "*",
-        "--all",
-    ),
-    *(
-        "--format",
-        "json",
-        "text",
-        "-o",
-        "out",
-        "--set",
-        "--sweep",
-        "--chart",
-        "--elasticity",
-        "--explain",
-        "--from",
-    ),
-    *(
-        "--min-coverage",
-        "--strict",
-        "-j",
-        "1",
-        "--max-mape",
-        "--cache",
-        "--split",
-        "--help",
-        "--version",
-        "--arch",
-    ),
-    *(
-        "sm.count=x0.5",
-        "dram=1:2:0",
-        "dram=x0.5,x1",
-        "l2=nan",
-        "clock=1e999",
-        "0x40=yes",
-        "0x40=1.5",
-        "16",
-        "a:3=2",
-    ),
-    *(
-        "132,1,1",
-        "0",
-        "-1",
-        "1x1x1x1",
-        "99999999999999999999",
-        "2147483647,65535,65535",
-        "0=ptr",
-        "n=3",
-        "=",
-        "0=",
-        "x",
-    ),
-    *(
-        "0=@k.sass",
-        "0=@.",
-        "0=tensormap:f16:64:8",
-        "0=fill:1e400",
-        "0=fill:i64:7",
-        "1e-400",
-        "0x",
-        "nan",
-        "inf",
-        "--",
-        "",
-    ),
+def _list_prices() -> list[Seed]:
+    model = (ROOT / "docs/llama-3.1-8b.json").read_bytes()
+    return [{"p.csv": b"gpu,price_per_hour\nh100,2.5\nl40s,1.1\n", "m.json": model}]
+
+
+def _list_models() -> list[Seed]:
+    """Return configurations of dense models, of mixtures of experts and of latent attention."""
+    dense = json.loads((ROOT / "docs/llama-3.1-8b.json").read_bytes())
+    dense |= {"num_hidden_layers": 4, "head_dim": 128, "rms_norm_eps": 1e-5, "sliding_window": None}
+    experts = {**dense, "model_type": "mixtral", "architectures": ["MixtralForCausalLM"]}
+    experts |= {"num_local_experts": 8, "num_experts_per_tok": 2}
+    quantized = {**dense, "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    gpt = json.loads((ROOT / "docs/gpt2-large.json").read_bytes())
+    return [{"m.json": json.dumps(model).encode()} for model in (dense, experts, quantized, gpt)]
+
+
+def _list_profiles() -> list[Seed]:
+    """Return small profiles of a matrix product, tables of shapes beside them."""
+    lines = (ROOT / "traces/h100/gemm_profile.csv").read_bytes().splitlines(keepends=True)
+    return [{"p.csv": b"".join(lines[:120])}, {"p.csv": b"".join(lines[:1] + lines[1::30])}]
+
+
+def _list_shapes() -> list[Seed]:
+    artifact = (ROOT / "traces/h100/gemm_wavetune.npz").read_bytes()
+    return [{"t.csv": b"m,n,k\n512,4096,4096\n384,384,256\n", "a.npz": artifact}]
+
+
+def _make(name: str, command: str, output: str, seed: Seed) -> Callable[[], list[Seed]]:
+    """Return what lists the files, by a pattern, that a command of warplens writes for a seed."""
+
+    def list_made() -> list[Seed]:
+        before = Path.cwd()
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+            os.chdir(folder)
+            try:
+                for each, data in seed.items():
+                    Path(each).write_bytes(data)
+                assert run(shlex.split(command)) == 0, command
+                made = [path for path in sorted(Path().glob(output)) if path.is_file()]
+                found = {name or str(path): path.read_bytes() for path in made}
+            finally:
+                os.chdir(before)
+        return [{each: data, **found, **seed} for each, data in found.items()]
+
+    return list_made
+
+
+def _list_weights() -> list[Seed]:
+    """Return learned weights, their cards beside them."""
+    paths = [
+        ROOT / "hwdb/weights" / f"ours-{name}.safetensors" for name in ("attention-fa2", "moe-product-bf16")
+    ]
+    return [{each.name: each.read_bytes() for each in (path, path.with_suffix(".toml"))} for path in paths]
+
+
+def _list_configurations() -> list[Seed]:
+    """Return configurations of `check` in both files that may hold them."""
+    text = """inputs = ["*.sass"]
+gpus = ["h100", "a100"]
+cycles = "5%"
+spill_bytes = 0
+max_registers = 168
+max_time_us = 400
+min_occupancy = 0.25
+forbid = ["shared-bank-conflict"]
+"""
+    rule = '{}\nmatch = "total*"\ncycles = "2%"\nmax_registers = 255\n'
+    own, project = rule.format("[[check.kernels]]"), rule.format("[[tool.warplens.check.kernels]]")
+    return [
+        {"warplens.toml": f"[check]\n{text}\n{own}".encode(), **_KERNEL},
+        {"pyproject.toml": f"[tool.warplens.check]\n{text}\n{project}".encode(), **_KERNEL},
+    ]
+
+
+_KERNEL = {"k.sass": _DUMP.read_bytes()}
+_MODEL = "docs/llama-3.1-8b.json"
+_LEVELS = "traces/levels/sm_90/"
+_SCALE = "tests/wild/09-triton-cache/scale_rows"
+_WITH_KERNEL = "analyze k.sass -g {gpu} -m {model} --grid 2 --block 64"
+_OPERATORS = "-g h100 --format {answer}"
+_MEASURED = {"r.csv": (ROOT / "docs/measured-operators.csv").read_bytes()}
+_TRANSFER = (
+    "transfer {file} --from v100-pcie --to h100",
+    "transfer {file} --from a100 --to l40s --format {table}",
 )
-
-
-def make_command_line_case(mutator: Mutator) -> Made:
-    """Return a command line of words that mean something, in any order, some of them odd."""
-    choose, chance = mutator.random.choice, mutator.random.random
-    if chance() < 0.7:
-        words = mutator.make_command("k.sass")
-        for _ in range(mutator.random.randint(1, 2)):
-            at = mutator.random.randrange(len(words) + 1)
-            match mutator.random.randrange(3):
-                case 0:
-                    words[at:at] = [choose(_WORDS)]
-                case 1 if at < len(words):
-                    words[at] = choose(_WORDS)
-                case _ if at < len(words):
-                    odd = choose(ODD_BYTES).decode("utf-8", "surrogateescape")[:1000]
-                    words[at] = f"{words[at]}{odd}"
-    else:
-        words = [choose(_WORDS[:7]), *(choose(_WORDS) for _ in range(mutator.random.randrange(8)))]
-    return {"k.sass": choose(load_kernels())[1]}, [word for word in words if word not in ("/", "..")]
-
-
-KINDS: dict[str, Callable[[Mutator], Made]] = {
-    "dump": make_dump_case,
-    "text": make_text_case,
-    "cubin": make_cubin_case,
-    "usage": make_usage_case,
-    "elf": make_elf_case,
-    "launch": make_launch_case,
-    "triton": make_triton_case,
-    "trace": make_trace_case,
-    "gpu": make_gpu_case,
-    "table": make_table_case,
-    "array": make_array_case,
-    "command": make_command_line_case,
+_TILES = (
+    "tasks {file} --grid 8 {arguments} --format {answer}",
+    "tasks {file} --grid {grid} {arguments}",
+    "predict --kernel {file} --grid 64 {arguments} -g {gpu} --format {answer}",
+)
+_SERVING = "--gpu {newer_gpu} --format {answer} --framework {framework}"
+_BATCH = "--batch 4 --input-tokens 64 --output-tokens 8"
+_FORECAST = (
+    f"forecast {{file}} {_BATCH} {_SERVING}",
+    f"forecast {{file}} {_BATCH} -g h100 --explain",
+    f"forecast {{file}} {_BATCH} -g h100,l40s --tp 1,2",
+    "serving {file} --input-tokens 128 --output-tokens 9 --rate 4 --count 5 " + _SERVING,
+)
+_ITERATION = (
+    "iteration {file} --batch 2 --seq 128 -g {newer_gpu} --training --format {answer}",
+    "iteration {file} --batch 2 --seq 128 -g {newer_gpu} --dtype bf16 --compiled --tp 2",
+)
+KINDS: dict[str, Kind] = {
+    "cuobjdump": Kind(_texts("k.sass", _list_kernels), _CODE, "tail middle"),
+    "nvdisasm": Kind(_take("traces/nvdisasm/softmax_sm_90.txt", "k.txt", 20_000), _CODE, "tail middle"),
+    "pasted-code": Kind(_texts("k.txt", _list_listings), tuple(f"{each} --arch sm_90" for each in _ANALYZE)),
+    "cuassembler": Kind(_texts("k.txt", _list_assembler_texts), _CODE, "tail middle"),
+    "cuda-gdb": Kind(
+        _texts("k.txt", _list_debugger_texts), tuple(f"{each} --arch sm_90" for each in _ANALYZE), "tail"
+    ),
+    "nvdisasm-json": Kind(_take("tests/wild/12-other-formats/*.json", "k.json"), _CODE),
+    "source-page": Kind(
+        _texts("k.csv", _list_source_pages), tuple(f"{each} --arch sm_90" for each in _ANALYZE), "tail"
+    ),
+    "resource-usage": Kind(_list_usages, ("analyze k.sass -g {gpu} --res-usage {file} {launch}",)),
+    "elf-tables": Kind(_list_elf_tables, tuple(each.replace("{file}", "k.sass") for each in _ANALYZE)),
+    "cubin": Kind(_list_cubins, _CODE, "tail"),
+    "fatbin-object-archive": Kind(_list_containers, _ANALYZE, "tail"),
+    "ptx": Kind(
+        _take("bench/fuzz_seeds/*.ptx", "k.ptx"),
+        tuple(each.replace("{gpu}", "{newer_gpu}") for each in _CODE),
+        "tail",
+    ),
+    "ptx-virtual": Kind(
+        _take("bench/fuzz_seeds/*.ptx", "k.ptx"),
+        (
+            "analyze {file} --virtual -g {newer_gpu} {launch}",
+            "analyze {file} --virtual -g a100 --grid {grid} --block {block} --advice",
+        ),
+        "tail",
+    ),
+    "triton-metadata": Kind(_list_triton_metadata, ("analyze k.cubin -g h100 --grid 4 {arguments}",)),
+    "ttir": Kind(_take(_SCALE + ".ttir", "k.ttir"), _TILES, "tail"),
+    "ttgir": Kind(_take(_LEVELS + "softmax.ttgir", "k.ttgir"), _TILES, "tail"),
+    "cache-folder": Kind(
+        _list_cache_folders,
+        ("analyze . -g h100 --grid 64 --arg columns=512", "analyze softmax.cubin -g h100 --grid 64 --levels"),
+    ),
+    "trace": Kind(_take("traces/nvbit/*.trace*", "k.traceg"), _TRACES, "tail middle"),
+    "trace-packed": Kind(_list_packed_traces, _TRACES),
+    "trace-list": Kind(_list_trace_lists, ("analyze kernelslist.g -g a100 {show}",)),
+    "array": Kind(_list_arrays, tuple(f"{_WITH_KERNEL} --arg {n}=@a.npy --memory" for n in range(3))),
+    "launches": Kind(_list_launches, (f"{_ANALYZE[1]} --launch l.json".replace("{file}", "k.sass"),)),
+    "gpu": Kind(_list_gpu_files, _GPU_FILES),
+    "baseline": Kind(
+        _make("warplens-baseline.json", "check --update k.sass -g h100", "warplens-baseline.json", _KERNEL),
+        ("check k.sass -g h100 --format {format}", "check k.sass -g h100 --update"),
+    ),
+    "configuration": Kind(
+        _list_configurations, ("check --no-baseline --format {format}", "check --update --format {format}")
+    ),
+    "report": Kind(
+        _make("r.json", "analyze k.sass -g h100 --all --format json -o r.json", "r.json", _KERNEL),
+        (
+            "diff {file} {other} --format {format}",
+            "diff k.sass {file} -g h100",
+            "diff {file} k.sass -k total",
+        ),
+    ),
+    "kept-report": Kind(
+        _make("", "analyze k.sass -g h100 --cache c", "c/*/*/*", _KERNEL),
+        ("analyze k.sass -g h100 --cache c", "check k.sass -g h100 --update --cache c"),
+    ),
+    "measured-cases": Kind(
+        _list_measured_cases,
+        (
+            "validate t.csv -m {model} -j 1 --no-cache --format {answer}",
+            "validate t.csv -m roofline -j 1 --cache c --max-mape 50 --html out.html",
+            "calibrate t.csv -g a100 -o out.toml",
+        ),
+    ),
+    "measured-launches": Kind(_take("docs/launches.csv", "t.csv"), _TRANSFER),
+    "profiler-table": Kind(_texts("t.csv", _list_profiler_tables), _TRANSFER),
+    "profiler-trace": Kind(_texts("t.json", _list_profiler_traces), _TRANSFER),
+    "operators": Kind(_take("docs/operators.csv", "t.csv"), ("predict --table {file} --format {table}",)),
+    "measured-operators": Kind(
+        _take("docs/measured-operators.csv", "t.csv"),
+        (
+            "calibrate {file} -g l40s -o out.toml",
+            "calibrate {file} -g h100 -o -",
+            "validate {file} --model ours --format {answer}",
+        ),
+    ),
+    "calibration": Kind(
+        _make("c.toml", "calibrate r.csv -g h100 -o c.toml", "c.toml", _MEASURED),
+        (
+            "predict {operator} --calibration {file} " + _OPERATORS,
+            "predict --table docs.csv --calibration {file}".replace("docs.csv", "r.csv"),
+        ),
+    ),
+    "weights": Kind(
+        _list_weights,
+        (
+            "predict attention --q-lengths 128 --kv-lengths 900 --heads 32 --kv-heads 8 --kind fa2_paged "
+            "--weights . " + _OPERATORS,
+            "predict moe --m 64 --experts 8 --topk 2 --hidden 4096 --intermediate 1024 --which w13 "
+            "--dtype bf16 --weights . " + _OPERATORS,
+        ),
+    ),
+    "requests": Kind(
+        _take("docs/requests.csv", "t.csv", beside=_MODEL), ("forecast m.json --requests {file} " + _SERVING,)
+    ),
+    "arrivals": Kind(
+        _take("docs/arrivals.csv", "t.csv", beside=_MODEL),
+        (
+            "serving m.json --requests {file} " + _SERVING,
+            "serving m.json --requests {file} --rate 5 " + _SERVING,
+        ),
+    ),
+    "prices": Kind(
+        _list_prices,
+        (f"forecast m.json {_BATCH} -g h100,l40s --tp 1,2 --prices {{file}}",),
+    ),
+    "model": Kind(lambda: _list_models()[:3], _FORECAST),
+    "training-model": Kind(
+        lambda: [seed for seed in _list_models() if b"Mixtral" not in seed["m.json"]], _ITERATION
+    ),
+    "exported-program": Kind(
+        _take("docs/transformer.pt2", "m.pt2"),
+        ("iteration --exported {file} -g {newer_gpu} --format {answer}",),
+    ),
+    "tuning-profile": Kind(
+        _list_profiles,
+        (
+            "tune fit {file} -o out.npz",
+            "tune profile {file} -o out.csv --dry-run",
+        ),
+    ),
+    "tuning-sweep": Kind(
+        _take("traces/h100/attention_sweep.csv", "p.csv", 40_000),
+        ("tune evaluate {file} --split 0.5 --policy wavetune --policy step --no-clock --format {answer}",),
+    ),
+    "tuning-artifact": Kind(
+        _take("traces/h100/gemm_wavetune.npz", "a.npz"),
+        ("tune choose {file} --m 512 --n 4096 --k 4096 --format {answer}",),
+    ),
+    "tuning-shapes": Kind(_list_shapes, ("tune choose a.npz --table {file} -o {out}",)),
+    "engine-configurations": Kind(
+        _take("traces/h100/E=8,*.json", "E=8,N=7168,device_name=NVIDIA_H100_80GB_HBM3.json"),
+        ("tune import {file} --m 100", "tune import {file} --format sglang -o out"),
+    ),
+    "command-line": Kind(lambda: [_KERNEL], _CODE),
 }

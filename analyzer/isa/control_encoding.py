@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from analyzer.ir.control_code import ControlCode
 from analyzer.ir.module import ControlWordArray
 
-NO_BARRIER = 7  # in a barrier field: the instruction sets no scoreboard
+NO_BARRIER = 7  # in a barrier field: the instruction sets no scoreboard; 6 names none either
 N_SCOREBOARDS = 6
 _CONTROL_TEXT = re.compile(r"\[B([0-5-]{6}):R([0-5-]):W([0-5-]):([Y-]):S(\d{1,2})\]")
 _MAX_STALL_CYCLES = 15
@@ -42,11 +42,16 @@ def decode_control_code_columns(words: ControlWordArray) -> ControlCodeColumns:
     def field(shift: int, mask: int) -> NDArray[np.uint8]:
         return ((words >> np.uint64(shift)) & np.uint64(mask)).astype(np.uint8)
 
+    def barrier(shift: int) -> NDArray[np.uint8]:
+        found = field(shift, 7)
+        found[found >= N_SCOREBOARDS] = NO_BARRIER  # 6, which damaged code has
+        return found
+
     return ControlCodeColumns(
         stall_cycles=field(41, 15),
         has_yield=field(45, 1) == 0,
-        write_barrier=field(46, 7),
-        read_barrier=field(49, 7),
+        write_barrier=barrier(46),
+        read_barrier=barrier(49),
         wait_mask=field(52, 63),
         reuse_mask=field(58, 15),
     )
@@ -58,8 +63,8 @@ def decode_control_code(word: int) -> ControlCode:
     return ControlCode(
         stall_cycles=word >> 41 & 15,
         has_yield=not word >> 45 & 1,
-        write_barrier=None if write == NO_BARRIER else write,
-        read_barrier=None if read == NO_BARRIER else read,
+        write_barrier=write if write < N_SCOREBOARDS else None,
+        read_barrier=read if read < N_SCOREBOARDS else None,
         wait_mask=word >> 52 & 63,
         reuse_mask=word >> 58 & 15,
     )

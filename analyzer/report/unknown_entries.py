@@ -34,12 +34,12 @@ def make_unknown_entries(analysis: KernelAnalysis) -> tuple[UnknownEntry, ...]:
 
 
 def list_missing_code(analysis: KernelAnalysis) -> tuple[str, ...]:
-    """Return what is missing of the code that runs; nothing of a trace, which has only what ran."""
+    """Return what is missing of the code that runs; of a trace, which has only what ran, what was cut off."""
     cfg, profile = analysis.cfg, analysis.profile
     if profile is None:
         return format_missing_code(cfg)
-    if profile.provenance is Provenance.TRACED:
-        return ()
+    if profile.provenance is Provenance.TRACED or profile.missing_code:
+        return profile.missing_code
     called = sorted(row for row in cfg.external_call_rows if profile.block_executions[cfg.block_of[row]] > 0)
     return format_missing_code(cfg, called)
 

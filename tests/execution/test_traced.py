@@ -133,7 +133,21 @@ def test_warp_without_lines_ran_nothing() -> None:
     profile = profile_of(parse_trace("x", [(text[:start] + "\n#END_TB\n").encode()]))
     assert profile.block_executions.tolist() == [3, 3]
     assert sum(c.n_warps for c in profile.warp_classes) == 4
-    assert "1 warps of traced thread blocks left no line" in profile.assumptions[0]
+    assert profile.provenance is Provenance.ASSUMED
+    assert profile.missing_code == (
+        "the trace is cut off: 1 of its warps left no line; what they ran is not counted",
+    )
+
+
+@pytest.mark.parametrize("form", ["vector_add.traceg", "vector_add_ungrouped.trace", "loop.traceg"])
+def test_warp_that_does_not_end_is_said(form: str) -> None:
+    text = (TRACES / "nvbit" / form).read_text()
+    assert profile_of(parse_trace("x", [text.encode()])).missing_code == ()
+    lines = re.sub(r"insts = .*\n", "", text).splitlines()
+    last = max(n for n, line in enumerate(lines) if " EXIT " in line)
+    profile = profile_of(parse_trace("x", ["\n".join(lines[:last] + lines[last + 1 :]).encode()]))
+    assert profile.provenance is Provenance.ASSUMED
+    assert "1 of its warps end without EXIT" in profile.missing_code[0]
 
 
 def test_instruction_that_the_tracer_leaves_out_runs_as_often_as_its_block() -> None:

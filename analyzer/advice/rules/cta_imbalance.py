@@ -76,7 +76,8 @@ def _average_by_place(classes: tuple[WarpClass, ...]) -> tuple[WarpClass, ...]:
         found.append(
             WarpClass(
                 n_warps=max(1, round(float(slot_counts[place]))),
-                block_counts=np.rint(shares @ counts).astype(np.int64),
+                # At least one where some ran: else blocks that fewer than half of the CTAs run would be free.
+                block_counts=np.maximum(np.rint(shares @ counts), shares @ counts > 0).astype(np.int64),
                 block_active_lanes=np.rint(shares @ lanes),
                 example_warp=classes[int(shares.argmax())].example_warp,
                 warp_slot_counts=tuple(slot_counts.tolist()),

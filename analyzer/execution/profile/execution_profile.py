@@ -121,6 +121,7 @@ class ExecutionProfile(Struct, frozen=True, kw_only=True, eq=False):
     missing_scalars: tuple[MissingInput, ...] = ()
     # Boxes of CTAs proven equivalent, at affine addresses; empty if the grid was sampled in another way.
     cta_boxes: tuple[CtaBox, ...] = ()
+    missing_code: tuple[str, ...] = ()  # sentences on what a recorded trace has lost
     cta_work: FloatArray | None = None  # [CTA], instructions of each; None where all are alike, or not known
 
     def __post_init__(self) -> None:

@@ -20,6 +20,7 @@ from analyzer.ir.arrays import IntArray
 from analyzer.ir.launch import Launch
 from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace, OpKind
 from analyzer.ir.trace import Trace
+from analyzer.isa.opcode_table import resolve_opcode
 from analyzer.text.errors import InputError
 
 
@@ -27,8 +28,9 @@ def build_trace_profile(trace: Trace, cfg: Cfg, loop_forest: LoopForest | None =
     """Build the profile of a whole grid from a trace.
 
     If only some CTAs were traced, sums are scaled to the grid, distinct bytes are unknown, and all counts are
-    marked as assumed. A block counts as executed as often as that instruction of it which was traced most
-    often; `trace_block_runs` finds its lanes.
+    marked as assumed; as assumed, too, where the trace is cut off (`missing_code`). A block counts as
+    executed as often as that instruction of it which was traced most often; `trace_block_runs` finds its
+    lanes.
 
     Raises InputError if the trace does not fit the kernel.
 
@@ -40,7 +42,9 @@ def build_trace_profile(trace: Trace, cfg: Cfg, loop_forest: LoopForest | None =
         totals.add_counts(counted)
     header, n_ctas = trace.header, len(trace.cta_ids)
     scale = header.grid.count / n_ctas
-    provenance = Provenance.TRACED if n_ctas == header.grid.count else Provenance.ASSUMED
+    missing = tuple(_describe_lost_warps(trace))
+    is_whole = n_ctas == header.grid.count and not missing
+    provenance = Provenance.TRACED if is_whole else Provenance.ASSUMED
     measured = measure_accesses(trace, cfg, rows, scale, provenance)
     return ExecutionProfile(
         launch=_make_launch(trace, cfg),
@@ -56,6 +60,7 @@ def build_trace_profile(trace: Trace, cfg: Cfg, loop_forest: LoopForest | None =
         unknown_branches=(),
         is_sample=n_ctas < header.grid.count,
         provenance=provenance,
+        missing_code=missing,
         assumptions=tuple(_describe_assumptions(trace, cfg, rows)),
     )
 
@@ -199,6 +204,16 @@ def _describe_untraced_memory(trace: Trace, cfg: Cfg, rows: IntArray) -> Iterato
         yield f"{silent} memory instructions were traced without addresses; sectors are not known"
 
 
+def _describe_lost_warps(trace: Trace) -> Iterator[str]:
+    """Yield what a trace that was cut off has lost: each warp of a CTA runs, and runs to its end."""
+    ends = np.array([resolve_opcode(each.mnemonic).kind is OpKind.EXIT for each in trace.instructions])
+    n_unfinished = int((~ends[trace.instruction_ids[trace.warp_starts[1:] - 1]]).sum())
+    lost = {"left no line": len(_find_missing_warps(trace)), "end without EXIT": n_unfinished}
+    found = ", ".join(f"{n} of its warps {what}" for what, n in lost.items() if n)
+    if found:
+        yield f"the trace is cut off: {found}; what they ran is not counted"
+
+
 def _describe_assumptions(trace: Trace, cfg: Cfg, rows: IntArray) -> Iterator[str]:
     """Yield notes on what the trace lacks and how that was filled, for the report."""
     traced, grid = len(trace.cta_ids), trace.header.grid.count
@@ -206,8 +221,6 @@ def _describe_assumptions(trace: Trace, cfg: Cfg, rows: IntArray) -> Iterator[st
         yield (
             f"{traced} of {grid} thread blocks were traced; the others are assumed to do the same on average"
         )
-    if missing := len(_find_missing_warps(trace)):
-        yield f"{missing} warps of traced thread blocks left no line; they are assumed to run nothing"
     yield from _describe_untraced_memory(trace, cfg, rows)
     if foreign := int((rows < 0).sum()):
         yield f"{foreign} instructions of called functions share addresses with the kernel; left out"

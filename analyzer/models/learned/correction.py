@@ -85,6 +85,12 @@ class ResidualInterval(Struct, frozen=True):
     low: tuple[float, ...]  # per bin
     high: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        """Raise ValueError where bins and edges do not fit each other."""
+        if not len(self.edges_us) + 1 == len(self.low) == len(self.high):
+            n_edges, n_low, n_high = map(len, (self.edges_us, self.low, self.high))
+            raise ValueError(f"{n_edges} edges of intervals, {n_low} and {n_high} bins")
+
     def find(self, time_us: Column) -> tuple[Column, Column]:
         """Return the logarithms of low / time and high / time for each time."""
         bins = np.searchsorted(np.array(self.edges_us), time_us, side="right")
@@ -119,6 +125,19 @@ class LearnedWeights(Struct, frozen=True):
     leveled: ResidualInterval
     taught: tuple[TaughtGpu, ...]
     taught_kinds: tuple[str, ...] = ()  # operator and data type of the rows that taught: "gemm bf16"
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for parts that do not fit each other."""
+        n_features = len(self.feature_names)
+        n_hardware = {len(taught.hardware) for taught in self.taught}
+        if len(n_hardware) != 1 or {len(self.feature_low), len(self.feature_high)} != {n_features}:
+            raise ValueError("its features and GPUs do not fit each other")
+        for each in (self.known, self.unseen):
+            n_columns = n_features + (max(n_hardware) if each.sees_hardware else 0)
+            if not all(learner.takes(n_columns) for learner in (each.trees, each.mlp) if learner is not None):
+                raise ValueError(f"a correction does not take rows of {n_columns} features")
+        if missing := set(Situation) - set(self.intervals):
+            raise ValueError(f"no interval of situation {min(missing)}")
 
     def find_situation(self, gpu: str, architecture: str) -> Situation:
         """Return what taught of a GPU."""

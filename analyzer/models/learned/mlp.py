@@ -1,5 +1,7 @@
 """Ensembles of small multilayer perceptrons (ReLU), evaluated in numpy."""
 
+from itertools import pairwise
+
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
@@ -14,6 +16,20 @@ class MlpEnsemble(Struct, frozen=True):
     scale: NDArray[np.float32]  # standard deviation of each feature
     weights: tuple[NDArray[np.float32], ...]  # per layer: members x inputs x outputs
     biases: tuple[NDArray[np.float32], ...]  # per layer: members x 1 x outputs
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for arrays that do not fit each other."""
+        sizes = [len(self.mean), *(weight.shape[-1] for weight in self.weights)]
+        members = len(self.weights[0])
+        wanted = [(members, *pair) for pair in pairwise(sizes)]
+        are_weights = [weight.shape for weight in self.weights] == wanted
+        are_biases = [bias.shape for bias in self.biases] == [(members, 1, size) for size in sizes[1:]]
+        if self.scale.shape != self.mean.shape or not (are_weights and are_biases and members and sizes[-1]):
+            raise ValueError("the arrays of its perceptrons do not fit each other")
+
+    def takes(self, n_features: int) -> bool:
+        """Return whether rows may have so many features."""
+        return self.mean.shape == (n_features,)
 
     def predict(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the members' mean for rows x features."""

@@ -23,6 +23,18 @@ class TreeEnsemble(Struct, frozen=True):
     leaves: NDArray[np.float32]
     base: float  # added to the sum
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for arrays that do not fit each other."""
+        n_trees, n_inner = self.features.shape  # of another rank: a ValueError too
+        if self.thresholds.shape != (n_trees, n_inner) or self.leaves.shape != (n_trees, n_inner + 1):
+            raise ValueError("the arrays of its trees do not fit each other")
+        if not n_trees or n_inner & (n_inner + 1) or self.features.dtype.kind != "i":
+            raise ValueError("its trees are not perfect binary trees")
+
+    def takes(self, n_features: int) -> bool:
+        """Return whether rows may have so many features."""
+        return not self.features.size or bool(0 <= self.features.min() <= self.features.max() < n_features)
+
     def predict(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the ensemble's value for rows x features."""
         values = np.ascontiguousarray(rows, dtype=np.float32)

@@ -41,7 +41,7 @@ def read_weights_file(
     arrays, metadata = _load_arrays(path)
     try:
         return build(msgspec.json.decode(metadata.get(_HEADER, ""), type=header_type), arrays)
-    except (msgspec.DecodeError, KeyError, ValueError) as error:
+    except (msgspec.DecodeError, KeyError, ValueError) as error:  # ValueError: parts that do not fit
         raise UsageError(f"{path}: {what}: {error}", hint=hint) from None
 
 
@@ -61,10 +61,14 @@ def _load_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
     """Return the arrays and the metadata of a safetensors file. Raises UsageError if it is none."""
     from safetensors import SafetensorError, safe_open
 
+    hint = "name a file of `warplens learn`"
     try:
         with safe_open(path, framework="numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise UsageError(
-            f"{path}: no set of weights: {error}", hint="name a file of `warplens learn`"
-        ) from None
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            metadata = file.metadata() or {}
+    except (SafetensorError, OSError, TypeError) as error:  # TypeError: of a type that numpy has not
+        raise UsageError(f"{path}: no set of weights: {error}", hint=hint) from None
+    for name, array in arrays.items():
+        if np.isnan(array).any():
+            raise UsageError(f"{path}: {name} has values that are no numbers", hint=hint)
+    return arrays, metadata
