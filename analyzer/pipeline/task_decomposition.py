@@ -10,6 +10,7 @@ from analyzer.demand.launch_work import LaunchWork, count_launch_work
 from analyzer.execution.profile.execution_profile import ExecutionProfile
 from analyzer.files import read_file
 from analyzer.frontend.input_format import HEAD_BYTES, InputFormat, detect_format
+from analyzer.frontend.pasted_text import undo_pasting
 from analyzer.frontend.triton.parser import parse_triton_ir
 from analyzer.ir.launch import Launch, LaunchTable
 from analyzer.ir.tile_operations import TritonFunction, TritonModule
@@ -44,15 +45,18 @@ def is_triton_ir(path: str) -> bool:
             head = file.read(HEAD_BYTES)
     except (OSError, ValueError):
         return False
-    return detect_format(head) is InputFormat.TRITON_IR
+    cleaned = undo_pasting(head)
+    return detect_format(head if cleaned is None else cleaned.text) is InputFormat.TRITON_IR
 
 
 def read_triton_module(path: str) -> TritonModule:
     """Read a TTIR or TTGIR file. Raises InputError."""
     try:
-        text = read_file(Path(path), _MAX_IR_BYTES).decode("utf-8", "replace")
+        data = read_file(Path(path), _MAX_IR_BYTES)
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    cleaned = undo_pasting(data)
+    text = (data if cleaned is None else cleaned.text).decode("utf-8", "replace")
     return parse_triton_ir(text, path)[0]
 
 

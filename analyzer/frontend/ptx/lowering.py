@@ -30,7 +30,9 @@ from analyzer.frontend.ptx.control_flow import (
     FlowAnalysis,
     PtxBlock,
     build_blocks,
+    find_defined_names,
     find_divergent_registers,
+    list_register_names,
     plan_convergence,
 )
 from analyzer.frontend.ptx.lowering_context import (
@@ -62,8 +64,10 @@ from analyzer.frontend.ptx.statements import (
 from analyzer.frontend.ptx.virtual_code import (
     TRUE,
     ConstantRef,
+    PredicateRef,
     VirtualBlock,
     VirtualInstruction,
+    WordRef,
     format_operand,
 )
 from analyzer.hardware.gpu_database import load_arch
@@ -99,13 +103,18 @@ def read_ptx_module(data: str | bytes, path: str, arch: str) -> Module:
     return lower_ptx_module(ptx, path, arch, warnings)
 
 
-def lower_ptx_module(ptx: PtxModule, path: str, arch: str, warnings: Sequence[Diagnostic] = ()) -> Module:
-    """Lower all kernels of a PTX module. Raises InputError if it has none."""
+def lower_ptx_module(
+    ptx: PtxModule, path: str, arch: str, warnings: Sequence[Diagnostic] = (), *, is_part: bool = False
+) -> Module:
+    """Lower all kernels of a PTX module; of a part of one, what it leaves in registers counts as used.
+
+    Raises InputError if it has none.
+    """
     target = find_target(arch)
     entries = [function for function in ptx.functions if function.is_entry and not function.is_declaration]
     if not entries:
         raise InputError(f"{path}: no kernel found", hint="PTX of a kernel has a function marked .entry")
-    builder = _ModuleBuilder(ptx, path, target)
+    builder = _ModuleBuilder(ptx, path, target, is_part=is_part)
     kernels = builder.build(entries)
     return Module(
         path=path,
@@ -147,8 +156,8 @@ class _LoweredFunction(Struct):
 class _ModuleBuilder:
     """Lowers the kernels of one module to a common form table."""
 
-    def __init__(self, ptx: PtxModule, path: str, target: Target) -> None:
-        self.ptx, self.path, self.target = ptx, path, target
+    def __init__(self, ptx: PtxModule, path: str, target: Target, *, is_part: bool) -> None:
+        self.ptx, self.path, self.target, self.is_part = ptx, path, target, is_part
         self.interner = TextInterner(FormDecoder())
         self.unknown: dict[str, tuple[int, int]] = {}  # name -> (line of the first, how many)
         self.notes: set[str] = set()
@@ -191,6 +200,8 @@ class _ModuleBuilder:
         _find_constants(ctx)
         emitter = _BlockEmitter(ctx, build_blocks(function))
         emitter.emit_all()
+        if self.is_part:
+            _keep_results(ctx)
         remove_dead_code(ctx.code)
         if is_crowded(ctx.code):
             sink_instructions(ctx.code)
@@ -269,12 +280,33 @@ class _ModuleBuilder:
                 block_threads=block_threads,
                 has_exact_block_threads=bool(function.required_threads),
             ),
+            is_excerpt=self.is_part,
             parameters=lowered.parameters,
             parameter_base=self.target.parameter_base,
             constant_banks=self.banks,
             cluster=None if size is None else Dim3(*size),
             ptx_lines=np.array([instruction.line for _, instruction in lowered.lines], dtype=np.int64),
         )
+
+
+def _keep_results(ctx: LoweringContext) -> None:
+    """Keep what computes values that only their own instructions read, if any: what follows may do so."""
+    read: set[str] = set()
+    for statement in ctx.function.statements:
+        if isinstance(statement, PtxInstruction):
+            guard = [] if statement.guard is None else [statement.guard.register]
+            read |= {*list_register_names(statement.operands), *guard} - {*find_defined_names(statement)}
+    homes = {home.group for name, home in ctx.homes.items() if name not in read}
+    bits = {number for name, number in ctx.predicates.items() if name not in read}
+    for block in ctx.code.blocks:
+        for instruction in block.code:
+            defs = instruction.operands[: instruction.n_defs]
+            instruction.has_effect |= any(
+                each.group in homes
+                if isinstance(each, WordRef)
+                else isinstance(each, PredicateRef) and each.number in bits
+                for each in defs
+            )
 
 
 def _set_stack_pointer(ctx: LoweringContext, target: Target) -> None:
