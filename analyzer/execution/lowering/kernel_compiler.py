@@ -688,10 +688,12 @@ def _make_mbarrier_operation(row: int, form: InstructionForm) -> MbarrierOperati
     A copy holds the address of its mbarrier in the register after the destination address.
     """
     semantics = form.opcode.semantics
-    addresses = [operand for operand in form.operands if isinstance(operand, Address) and operand.bases]
+    addresses = [operand for operand in form.operands if isinstance(operand, Address)]
     if semantics is None or not addresses:
         return None
     if semantics is Semantics.MBARRIER_COPY:
+        if not addresses[0].bases:
+            return None
         first = find_register_unit(addresses[0].bases[0])
         barrier = AddressExpression(terms=(AddressTerm(first + 1, False, 1),), offset=0, is_64_bit=False)
         return MbarrierOperation(

@@ -43,6 +43,28 @@ def inline_calls(function: PtxFunction, module: PtxModule) -> PtxFunction:
     return _Inliner(module).run(function)
 
 
+def branch_around_products(function: PtxFunction) -> PtxFunction:
+    """Return the function with a branch around each guarded instruction of the tensor core of sm_100.
+
+    Such an instruction has no guard of lanes, so ptxas branches, and warps of which no lane issues it pass by.
+    """
+    statements: list[PtxStatement] = []
+    for statement in function.statements:
+        is_product = isinstance(statement, PtxInstruction) and statement.name == "tcgen05"
+        guard = statement.guard if isinstance(statement, PtxInstruction) and is_product else None
+        if guard is None or not isinstance(statement, PtxInstruction):
+            statements.append(statement)
+            continue
+        end = f"$product@{len(statements)}"
+        skip = PtxGuard(guard.register, not guard.is_negated)
+        statements += [
+            replace(statement, name="bra", modifiers=(), operands=(PtxSymbol(end),), guard=skip),
+            replace(statement, guard=None),
+            PtxLabel(end, statement.line),
+        ]
+    return replace(function, statements=tuple(statements))
+
+
 class _Frame(Struct):
     """One function that is being copied."""
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from analyzer.frontend.instruction_decoder import FormDecoder
 from analyzer.frontend.kernel_builder import KernelBuilder, TextInterner, build_kernel
-from analyzer.frontend.ptx.calls import inline_calls
+from analyzer.frontend.ptx.calls import branch_around_products, inline_calls
 from analyzer.frontend.ptx.control_flow import (
     EXIT_NAMES,
     Convergence,
@@ -167,7 +167,9 @@ class _ModuleBuilder:
 
     def build(self, entries: Iterable[PtxFunction]) -> tuple[Kernel, ...]:
         """Lower the kernels."""
-        lowered = [self._lower(inline_calls(function, self.ptx)) for function in entries]
+        lowered = [
+            self._lower(branch_around_products(inline_calls(function, self.ptx))) for function in entries
+        ]
         builders = [self._begin_kernel(each) for each in lowered]
         self.form_table = FormTable(
             texts=tuple(self.interner.texts),
