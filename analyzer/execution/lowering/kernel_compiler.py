@@ -289,7 +289,8 @@ class _KernelCompiler:
                     )
                 )
             case OpKind.CALL if row in self.cfg.external_call_rows:
-                return Action(ActionKind.SET_UNKNOWN, row, guard, _CALL_CLOBBERED_SLOTS)
+                kept = _KEEPS_REGISTERS in opcode.modifiers
+                return Action(ActionKind.SET_UNKNOWN, row, guard, () if kept else _CALL_CLOBBERED_SLOTS)
             case kind if kind in MEMORY_KINDS and opcode.space is not AddressSpace.CONSTANT:
                 results = (
                     form.defs if self.slice.is_included[row] and row not in self.slice.unknown_results else ()
@@ -540,6 +541,7 @@ class _KernelCompiler:
         )
 
 
+_KEEPS_REGISTERS = "KEEP"  # of a call at PTX level, which says what it returns
 # What an external call may change: all but R1, R2, R16 to R19, R22 on and UR36 on, in which ptxas keeps
 # values across calls of functions that it does not see (sm_75 to sm_120).
 _CALL_CLOBBERED_SLOTS = (

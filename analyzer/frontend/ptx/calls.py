@@ -164,7 +164,7 @@ class _Inliner:
         callee = self.functions.get(name)
         self.n_calls += 1
         if callee is None or name in frame.stack or len(frame.stack) > _MAX_DEPTH:
-            self._forget_results(call, [r + frame.suffix for r in results])
+            self._forget_results(call, name, [r + frame.suffix for r in results])
             return
         suffix = f"@{self.n_calls}"
         passed = zip(
@@ -178,8 +178,8 @@ class _Inliner:
         self._copy(_Frame(callee, suffix, parameters, end, (*frame.stack, name)))
         self.out.append(PtxLabel(end, call.line))
 
-    def _forget_results(self, call: PtxInstruction, variables: list[str]) -> None:
-        self.out.append(replace(call, name="call_external", modifiers=(), operands=()))
+    def _forget_results(self, call: PtxInstruction, callee: str, variables: list[str]) -> None:
+        self.out.append(replace(call, name="call_external", modifiers=(), operands=(PtxSymbol(callee),)))
         for variable in variables:
             for offset in range(0, 16, 4):  # words of a result
                 place = f"%{variable}+{offset}"

@@ -92,6 +92,13 @@ _RESERVED_SHARED_BYTES, _FIRST_RESERVED = 1024, 90
 _MAX_REGISTERS = 255
 _REGISTER_STEP = 8
 _POINTER_BYTES = 8
+_SYSTEM_FUNCTIONS = {
+    "vprintf": "printf of CUDA's device runtime",
+    "__assertfail": "a failed assert of CUDA's device runtime",
+    "malloc": "of CUDA's device runtime",
+    "free": "of CUDA's device runtime",
+    "by address": "a call by address, whose callee is not known",
+}
 
 
 def read_ptx_module(data: str | bytes, path: str, arch: str) -> Module:
@@ -160,6 +167,7 @@ class _ModuleBuilder:
         self.ptx, self.path, self.target, self.is_part = ptx, path, target, is_part
         self.interner = TextInterner(FormDecoder())
         self.unknown: dict[str, tuple[int, int]] = {}  # name -> (line of the first, how many)
+        self.external_calls: dict[str, tuple[int, int]] = {}
         self.notes: set[str] = set()
         self.source_lines: dict[SourceLine, int] = {}
         self.form_table: FormTable
@@ -190,6 +198,11 @@ class _ModuleBuilder:
             message = f"PTX instruction {name} is not known, nor are its results"
             place = Location(self.path, line, 1, "")
             found.append(Diagnostic(Severity.WARNING, "unknown-ptx", message, place, count=count))
+        for name, (line, count) in sorted(self.external_calls.items()):
+            known = _SYSTEM_FUNCTIONS.get(name)
+            message = f"{name} is {known or 'of another file'}: what runs there is not counted"
+            place = Location(self.path, line, 1, "")
+            found.append(Diagnostic(Severity.WARNING, "external-call", message, place, count=count))
         return tuple(found)
 
     def _lower(self, function: PtxFunction) -> _LoweredFunction:
@@ -211,9 +224,10 @@ class _ModuleBuilder:
         if allocation.stack_bytes:
             _set_stack_pointer(ctx, self.target)
         lines, labels = _print_code(ctx.code.blocks, allocation)
-        for name, (line, count) in ctx.unknown.items():
-            first, others = self.unknown.get(name, (line, 0))
-            self.unknown[name] = (first, others + count)
+        for table, own in ((self.unknown, ctx.unknown), (self.external_calls, ctx.external_calls)):
+            for name, (line, count) in own.items():
+                first, others = table.get(name, (line, 0))
+                table[name] = (first, others + count)
         self.notes |= ctx.notes
         if allocation.stack_bytes:
             self.notes.add(

@@ -26,6 +26,7 @@ from analyzer.frontend.ptx.statements import (
     PtxOperand,
     PtxPair,
     PtxRegister,
+    PtxSum,
     PtxSymbol,
     PtxVector,
 )
@@ -95,6 +96,7 @@ class LoweringContext:
         self.guard: PredicateRef | None = None
         self.current: PtxInstruction | None = None
         self.unknown: dict[str, tuple[int, int]] = {}  # without a lowering: line of the first, how many
+        self.external_calls: dict[str, tuple[int, int]] = {}  # by callee: line of the first, how many
         self.notes: set[str] = set()  # what the lowering assumes
         self._assign_registers()
 
@@ -215,7 +217,7 @@ class LoweringContext:
                 return replace(self.find_home(name), n_words=1)
             case PtxRegister(name=name):
                 return self.read_special(name)
-            case PtxSymbol():
+            case PtxSymbol() | PtxSum():
                 return self.read_halves(operand)[0]
             case _:
                 raise UnsupportedPtxError
@@ -247,6 +249,8 @@ class LoweringContext:
                 constant = self._read_symbol(operand) if constant is None else constant
             case _:
                 pass
+        if isinstance(operand, PtxSum):
+            return self._add_offset(operand)
         if isinstance(constant, int):
             return format_integer(constant & WORD_MASK), format_integer(constant >> 32 & WORD_MASK)
         if isinstance(constant, ConstantRef):
@@ -259,6 +263,18 @@ class LoweringContext:
         if home.n_words < 2:
             return home, ZERO
         return replace(home, n_words=1), replace(home, word=home.word + 1, n_words=1)
+
+    def _add_offset(self, operand: PtxSum) -> tuple[VirtualOperand, VirtualOperand]:
+        """Emit the sum of a register and a constant; return its words."""
+        low, high = self.read_halves(operand.base)
+        total, carry = self.make_temporary(2), self.make_predicate()
+        first, second = (format_integer(operand.offset >> shift & WORD_MASK) for shift in (0, 32))
+        with self.without_guard():
+            self.emit("IADD3", find_word(total, 0), carry, self.to_register(low), first, ZERO, n_defs=2)
+            if high == ZERO:
+                return find_word(total, 0), ZERO
+            self.emit("IADD3.X", find_word(total, 1), self.to_register(high), second, ZERO, carry, "!PT")
+        return find_word(total, 0), find_word(total, 1)
 
     def _read_symbol(self, operand: PtxSymbol) -> "ConstantRef | int | None":
         symbol = self.symbols.get(operand.name)

@@ -55,9 +55,11 @@ from analyzer.frontend.ptx.lowering_memory import (
 from analyzer.frontend.ptx.lowering_moves import lower_address_conversion, lower_convert, lower_move
 from analyzer.frontend.ptx.lowering_warp import (
     lower_barrier,
+    lower_call_result,
     lower_cluster_address,
     lower_control,
     lower_elect,
+    lower_external_call,
     lower_fence,
     lower_match,
     lower_reduction,
@@ -149,6 +151,8 @@ _OTHERS: dict[str, Lowering] = {
     "wgmma": lower_warpgroup,
     "tcgen05": lower_tensor_core,
     "tensormap": lower_tensor_map,
+    "call_external": lower_external_call,
+    "call_result": lower_call_result,
 }
 _CONTROLS = frozenset(
     {
