@@ -120,7 +120,9 @@ class MbarrierRecorder(ExecutionListener, Struct, eq=False):
             return
         found = np.broadcast_to(view.select_first_cta(view.read_value(slot)), chosen.shape)[chosen]
         first = int(found[0])
-        is_single = self.matrix_descriptors.get(operation.row, first) == first and bool((found == first).all())
+        is_single = self.matrix_descriptors.get(operation.row, first) == first and bool(
+            (found == first).all()
+        )
         self.matrix_descriptors[operation.row] = first if is_single else 0
 
     def count_executions(self, segments: tuple[Segment, ...]) -> dict[int, int]:

@@ -46,7 +46,7 @@ def inline_calls(function: PtxFunction, module: PtxModule) -> PtxFunction:
 def branch_around_products(function: PtxFunction) -> PtxFunction:
     """Return the function with a branch around each guarded instruction of the tensor core of sm_100.
 
-    Such an instruction has no guard of lanes, so ptxas branches, and warps of which no lane issues it pass by.
+    Such an instruction has no guard of lanes: ptxas branches, and warps of which no lane issues it pass by.
     """
     statements: list[PtxStatement] = []
     for statement in function.statements:

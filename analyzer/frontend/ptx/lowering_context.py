@@ -94,6 +94,7 @@ class LoweringContext:
         self.uses = count_uses(function)
         self.known = BlockValues()
         self.guard: PredicateRef | None = None
+        self.carry: PredicateRef | None = None  # of add.cc and the like; None where there is none
         self.current: PtxInstruction | None = None
         self.unknown: dict[str, tuple[int, int]] = {}  # without a lowering: line of the first, how many
         self.external_calls: dict[str, tuple[int, int]] = {}  # by callee: line of the first, how many
@@ -147,6 +148,12 @@ class LoweringContext:
     def make_temporary(self, n_words: int = 1) -> WordRef:
         """Return fresh words."""
         return WordRef(self.code.add_group(n_words), 0, n_words)
+
+    def find_carry(self) -> PredicateRef:
+        """Return the predicate that is the carry of chains of sums."""
+        if self.carry is None:
+            self.carry = self.make_predicate()
+        return self.carry
 
     def make_predicate(self) -> PredicateRef:
         """Return a fresh predicate."""
