@@ -149,12 +149,6 @@ class LoweringContext:
         """Return fresh words."""
         return WordRef(self.code.add_group(n_words), 0, n_words)
 
-    def find_carry(self) -> PredicateRef:
-        """Return the predicate that is the carry of chains of sums."""
-        if self.carry is None:
-            self.carry = self.make_predicate()
-        return self.carry
-
     def make_predicate(self) -> PredicateRef:
         """Return a fresh predicate."""
         return PredicateRef(self.code.add_predicate())
@@ -257,7 +251,7 @@ class LoweringContext:
             case _:
                 pass
         if isinstance(operand, PtxSum):
-            return self._add_offset(operand)
+            return _add_offset(self, operand)
         if isinstance(constant, int):
             return format_integer(constant & WORD_MASK), format_integer(constant >> 32 & WORD_MASK)
         if isinstance(constant, ConstantRef):
@@ -270,18 +264,6 @@ class LoweringContext:
         if home.n_words < 2:
             return home, ZERO
         return replace(home, n_words=1), replace(home, word=home.word + 1, n_words=1)
-
-    def _add_offset(self, operand: PtxSum) -> tuple[VirtualOperand, VirtualOperand]:
-        """Emit the sum of a register and a constant; return its words."""
-        low, high = self.read_halves(operand.base)
-        total, carry = self.make_temporary(2), self.make_predicate()
-        first, second = (format_integer(operand.offset >> shift & WORD_MASK) for shift in (0, 32))
-        with self.without_guard():
-            self.emit("IADD3", find_word(total, 0), carry, self.to_register(low), first, ZERO, n_defs=2)
-            if high == ZERO:
-                return find_word(total, 0), ZERO
-            self.emit("IADD3.X", find_word(total, 1), self.to_register(high), second, ZERO, carry, "!PT")
-        return find_word(total, 0), find_word(total, 1)
 
     def _read_symbol(self, operand: PtxSymbol) -> "ConstantRef | int | None":
         symbol = self.symbols.get(operand.name)
@@ -504,6 +486,19 @@ class LoweringContext:
         name = ".".join((instruction.name, *instruction.modifiers))
         line, count = self.unknown.get(name, (instruction.line, 0))
         self.unknown[name] = (line, count + 1)
+
+
+def _add_offset(ctx: LoweringContext, operand: PtxSum) -> tuple[VirtualOperand, VirtualOperand]:
+    """Emit the sum of a register and a constant; return its words."""
+    low, high = ctx.read_halves(operand.base)
+    total, carry = ctx.make_temporary(2), ctx.make_predicate()
+    first, second = (format_integer(operand.offset >> shift & WORD_MASK) for shift in (0, 32))
+    with ctx.without_guard():
+        ctx.emit("IADD3", find_word(total, 0), carry, ctx.to_register(low), first, ZERO, n_defs=2)
+        if high == ZERO:
+            return find_word(total, 0), ZERO
+        ctx.emit("IADD3.X", find_word(total, 1), ctx.to_register(high), second, ZERO, carry, "!PT")
+    return find_word(total, 0), find_word(total, 1)
 
 
 def emit_group_wait(

@@ -52,7 +52,7 @@ def lower_carry_chain(ctx: LoweringContext, instruction: PtxInstruction) -> None
         b = ctx.read_halves(instruction.operands[3])
     else:
         a, b = (ctx.read_halves(operand) for operand in instruction.operands[1:3])
-    carry = ctx.find_carry()
+    carry = ctx.carry = ctx.carry or ctx.make_predicate()
     results = [ctx.make_temporary() for _ in range(destination.n_words)]
     takes = instruction.name.endswith("c")
     for place, result in enumerate(results):
@@ -415,15 +415,15 @@ def lower_wide_find(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     ctx.emit("FLO.U32", second, high)
     ctx.emit("IADD3", upper, second, "0x20", ZERO)
     ctx.emit("ISETP.NE.U32.AND", has_upper, TRUE, high, ZERO, TRUE, n_defs=2)
-    place, result = ctx.make_temporary(), ctx.take_destination(instruction.operands[0])
-    ctx.emit("SEL", place, upper, first, has_upper)
+    found, result = ctx.make_temporary(), ctx.take_destination(instruction.operands[0])
+    ctx.emit("SEL", found, upper, first, has_upper)
     if "shiftamt" not in instruction.modifiers:
-        ctx.move(result, place)
+        ctx.move(result, found)
         return
     amount = ctx.make_temporary()
-    ctx.emit("IADD3", amount, negate(place), "0x3f", ZERO)
-    ctx.emit("ISETP.EQ.U32.AND", is_zero, TRUE, place, format_integer(0xFFFFFFFF), TRUE, n_defs=2)
-    ctx.emit("SEL", result, place, amount, is_zero)
+    ctx.emit("IADD3", amount, negate(found), "0x3f", ZERO)
+    ctx.emit("ISETP.EQ.U32.AND", is_zero, TRUE, found, format_integer(0xFFFFFFFF), TRUE, n_defs=2)
+    ctx.emit("SEL", result, found, amount, is_zero)
 
 
 def lower_sign_extend(ctx: LoweringContext, instruction: PtxInstruction) -> None:
