@@ -49,7 +49,7 @@ _METRICS_OF_LIMITERS: Mapping[str, tuple[str, ...]] = {
 }
 _MIN_UNROLL_FACTOR = 1.9
 _UNROLL_TOLERANCE = 0.05  # trips that a prologue or a remainder takes
-_UNKNOWN_WORK = ("grid", "block", "trips", "branches", "code")
+_UNKNOWN_WORK = ("grid", "block", "trips", "branches", "code", "tiles of products")
 
 
 def compare_reports(

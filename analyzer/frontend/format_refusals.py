@@ -77,3 +77,8 @@ def check_readable(path: str, found: InputFormat) -> None:
     """Raise InputError, which says what the input is and what to do, if its format is not read."""
     if refusal := _REFUSALS.get(found):
         raise InputError(f"{path}: {refusal.message}", hint=refusal.hint)
+
+
+def is_readable(found: InputFormat) -> bool:
+    """Return whether an input of this format is read as code."""
+    return found not in _REFUSALS and found is not InputFormat.UNKNOWN_TEXT

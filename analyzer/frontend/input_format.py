@@ -21,6 +21,12 @@ _SASS_LINE = re.compile(
 )
 _PTX_VERSION = re.compile(rb"^[ \t]*\.version[ \t]+\d", re.M)
 _PTX_TARGET = re.compile(rb"^[ \t]*\.target[ \t]+\w", re.M)
+_PTX_STATEMENT = re.compile(  # of PTX that has lost its header, or all but its body
+    rb"^[ \t]*(?:\.(?:visible|weak|extern)[ \t]+)?\.(?:entry|func)\b|^[ \t]*\.reg[ \t]+\.\w"
+    rb"|^[ \t]*(?:@!?%?[\w$]+[ \t]+)?[a-z][a-z0-9]*(?:\.[a-z0-9_]+(?:::[a-z0-9_]+)*)+"
+    rb"[ \t]+[%\[{\w][^;\n=()]*;",
+    re.M,
+)
 _TRITON_IR_LINE = re.compile(rb"^[ \t]*tt\.func\b|^module\b[^\n]*\{|^#\w+ = #(?:ttg|triton_gpu)\b", re.M)
 _TRACE_LINE = re.compile(
     rb"^-kernel name[ \t]*=|^#traces format|"
@@ -164,6 +170,7 @@ def _detect_loose_text(text: bytes) -> InputFormat:
         (_LLVM_IR_LINE, InputFormat.LLVM_IR),
         (_GRAPH_LINE, InputFormat.FLOW_GRAPH),
         (_CUDA_SOURCE_LINE, InputFormat.CUDA_SOURCE),
+        (_PTX_STATEMENT, InputFormat.PTX),
         (_ELF_TEXT_LINE, InputFormat.ELF_TABLES),
         (_USAGE_LINE, InputFormat.RESOURCE_USAGE),
         (_FILE_LIST_LINE, InputFormat.FILE_LIST),

@@ -29,7 +29,7 @@ from analyzer.text.errors import InputError
 from analyzer.text.source import Location, locate
 
 _PREFIX = re.compile(
-    r"\s*(?:=>\s*)?(?:\d{1,7}[ \t|]+)?"
+    r"\s*(?:=>\s*)?"
     r"(?:(?P<control>\[B[^\]\s]{6,32}\])\s*)?"
     r"(?:/\*(?P<offset>[0-9a-fA-F]{1,16})\*/"
     r"|(?P<absolute>0x[0-9a-fA-F]{1,16}|[0-9a-f]{8,16}(?=[\s:<])|[0-9a-f]{4,16}(?=:))"
@@ -41,7 +41,7 @@ _UPPER_WORD = re.compile(r"\s*/\* 0x([0-9a-f]{16}) \*/\s*$")
 _TEXT_ENDS = (";", "//", "/* ")
 _MAX_LINE_CHARACTERS = 1 << 16
 _IGNORED_LINE = re.compile(
-    r"\s*(?:$|//|#|;|\.(?!L)|\.\.\.|[-=_*.]{3,}\s*$|```|Fatbin |arch =|code version|host =|compile_size"
+    r"\s*(?:$|//|#|;|\.(?!L)|\.\.\.|[-=_*.]{3,}\s*$|Fatbin |arch =|code version|host =|compile_size"
     r"|End of assembler dump|\(cuda-gdb\))"
 )
 _DEBUGGER_HEADER = re.compile(r"\s*Dump of assembler code for function (.+):\s*$")

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -22,6 +23,7 @@ from analyzer.frontend.input_folder import KernelFiles, is_folder, list_kernels
 from analyzer.frontend.input_format import HEAD_BYTES, InputFormat, detect_format
 from analyzer.frontend.kernel_metadata import KernelMetadata, add_kernel_metadata
 from analyzer.frontend.linking import CodeRelocation, link_callees
+from analyzer.frontend.pasted_text import PASTED_BYTES, is_pasted, undo_pasting
 from analyzer.frontend.ptx_reader import PtxOptions, add_ptx_lines_later, read_ptx
 from analyzer.frontend.resource_usage import read_resource_usage
 from analyzer.frontend.sass_diagnostics import MIN_ARCH, is_unsupported_arch, make_old_arch_error
@@ -89,7 +91,9 @@ def read_module(
     """
     usage = None if usage_path is None else _read_usage_file(Path(usage_path))
     with _open_input(path) as file:
-        module, is_dump = _read_input(path, file, _choose_ptx_options(ptx, arch))
+        head, rest, notes = _undo_pasting(path, file)
+        module, is_dump = _read_input(path, head, rest, _choose_ptx_options(ptx, arch))
+        module = replace(module, diagnostics=(*notes, *module.diagnostics))
     if is_dump:
         module = link_callees(module)
     if arch:
@@ -200,9 +204,18 @@ def _read_bytes(path: str, file: BinaryIO, n_bytes: int) -> bytes:
         raise _make_open_error(path, error) from None
 
 
-def _read_input(path: str, file: BinaryIO, ptx: PtxOptions) -> tuple[Module, bool]:
+def _undo_pasting(path: str, file: BinaryIO) -> tuple[bytes, BinaryIO, tuple[Diagnostic, ...]]:
+    """Return the first bytes of an input, the rest of it, and what was taken away, if it was pasted text."""
+    head = _read_bytes(path, file, PASTED_BYTES)
+    if not is_pasted(head):
+        return head, file, ()
+    text = _join_bounded(path, _read_chunks(path, head, file), _MAX_LISTING_BYTES)
+    cleaned = undo_pasting(text)
+    return (text, BytesIO(), ()) if cleaned is None else (cleaned.text, BytesIO(), cleaned.diagnostics)
+
+
+def _read_input(path: str, head: bytes, file: BinaryIO, ptx: PtxOptions) -> tuple[Module, bool]:
     """Return the module, and whether it was read from a text dump."""
-    head = _read_bytes(path, file, HEAD_BYTES)
     found = detect_format(head)
     if found in _LATE_CODE_FORMATS and len(head) >= HEAD_BYTES:
         return _read_late_code(path, head.removeprefix(_UTF8_BOM), file, found), True

@@ -7,6 +7,7 @@ where the cubin has no source lines, and beside them where it has.
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 from msgspec import Struct
@@ -21,6 +22,7 @@ from analyzer.frontend.ptx_assembler import (
     assemble_ptx,
     list_assemblers,
 )
+from analyzer.frontend.ptx_completion import complete_ptx, is_incomplete
 from analyzer.frontend.ptx_parameters import add_parameter_types
 from analyzer.frontend.ptx_pieces import choose_ptx_modules, split_ptx_modules
 from analyzer.frontend.ptx_targets import choose_targets, describe_target, find_ptx_target
@@ -41,6 +43,7 @@ class PtxOptions(Struct, frozen=True, kw_only=True):
     ptxas: str | None = None  # path of the program; None: searched for
     optimization_level: int | None = None  # 0 to 3; None: ptxas's own
     is_virtual: bool = False  # leave ptxas out
+    is_part: bool = False  # of a kernel: what it leaves in registers counts as used
 
 
 def read_ptx(
@@ -52,8 +55,14 @@ def read_ptx(
     Raises InputError for what is wrong with the PTX, at its line; ToolError where ptxas or a disassembler
     is missing or fails; UsageError where the ptxas that was named is no program; HardwareError for a GPU.
     """
-    modules = split_ptx_modules(text)
     wanted = list_wanted_archs(options)
+    if is_incomplete(text):
+        made = [
+            _read_incomplete(display_path, text, options, arch, read_cubin)
+            for arch in dict.fromkeys(wanted or ("",))
+        ]
+        return join_modules(made)
+    modules = split_ptx_modules(text)
     if len(modules) == 1:
         return _read_module(display_path, modules[0], options, wanted, read_cubin)
     found = [
@@ -61,6 +70,32 @@ def read_ptx(
         for module, archs in choose_ptx_modules(display_path, modules, wanted)
     ]
     return replace(join_modules(found), toolchain=", ".join(dict.fromkeys(each.toolchain for each in found)))
+
+
+def _read_incomplete(
+    display_path: str,
+    text: bytes,
+    options: PtxOptions,
+    arch: str,
+    read_cubin: Callable[[str, str], Module],
+) -> Module:
+    """Return the kernels of PTX without a header, or of a body, for one architecture.
+
+    ptxas would leave out of a part what nothing stores, so it is not asked.
+    """
+    whole = complete_ptx(text, arch, Path(display_path).stem)
+    if whole.is_part:
+        options = replace(options, is_virtual=True, is_part=True)
+    try:
+        module = _read_module(display_path, whole.text, options, (arch,) if arch else (), read_cubin)
+    except InputError as error:
+        place = error.diagnostic.location
+        if place is None or place.line > 1:
+            raise
+        column, line = max(1, place.column - whole.n_added), place.text[whole.n_added :]
+        where = replace(place, column=column, text=line)
+        raise InputError(error.diagnostic.message, location=where, hint=error.diagnostic.hint) from None
+    return replace(module, diagnostics=(*whole.diagnostics, *module.diagnostics))
 
 
 def _read_module(
@@ -73,7 +108,7 @@ def _read_module(
     """Return the kernels of one PTX module for the architectures that are wanted; its own where none is."""
     archs, refused = choose_targets(display_path, text, wanted)
     if options.is_virtual:
-        return _read_virtual(display_path, text, archs)
+        return _read_virtual(display_path, text, archs, is_part=options.is_part)
     try:
         return _read_assembled(display_path, text, options, archs, refused, read_cubin)
     except MissingAssemblerError as error:
@@ -112,13 +147,15 @@ def _read_assembled(
     )
 
 
-def _read_virtual(display_path: str, text: bytes, archs: Sequence[str]) -> Module:
+def _read_virtual(display_path: str, text: bytes, archs: Sequence[str], *, is_part: bool = False) -> Module:
     """Return the kernels lowered to each architecture without ptxas."""
     from analyzer.frontend.ptx.lowering import lower_ptx_module
     from analyzer.frontend.ptx.parser import parse_ptx
 
     ptx, warnings = parse_ptx(text, display_path)
-    return join_modules([lower_ptx_module(ptx, display_path, arch, warnings) for arch in archs])
+    return join_modules(
+        [lower_ptx_module(ptx, display_path, arch, warnings, is_part=is_part) for arch in archs]
+    )
 
 
 def list_wanted_archs(options: PtxOptions) -> tuple[str, ...]:

@@ -20,7 +20,9 @@ from analyzer.frontend.sass_diagnostics import MIN_ARCH
 from analyzer.text.errors import InputError
 from analyzer.text.source import Location, locate
 
-_TARGET = re.compile(rb"^[ \t]*\.target[ \t]+(?:\w+[ \t]*,[ \t]*)*?(sm_(\d{2,3})([af]?))\b", re.M)
+_TARGET = re.compile(
+    rb"^[ \t]*(?:\.version[ \t]+\S+[ \t]+)?\.target[ \t]+(?:\w+[ \t]*,[ \t]*)*?(sm_(\d{2,3})([af]?))\b", re.M
+)
 _ARCH = re.compile(r"sm_(\d{2,3})([af]?)")
 
 

@@ -12,6 +12,7 @@ from analyzer.execution.profile.execution_profile import ExecutionProfile
 from analyzer.execution.profile.provenance import INEXACT_PROVENANCES, Provenance
 from analyzer.files import read_file
 from analyzer.frontend.input_format import HEAD_BYTES, InputFormat, detect_format
+from analyzer.frontend.pasted_text import undo_pasting
 from analyzer.frontend.triton.parser import parse_triton_ir
 from analyzer.ir.launch import Launch, LaunchTable
 from analyzer.ir.scheduling import WARP_SIZE
@@ -62,7 +63,8 @@ def is_triton_ir(path: str) -> bool:
             head = file.read(HEAD_BYTES)
     except (OSError, ValueError):
         return False
-    return detect_format(head) is InputFormat.TRITON_IR
+    cleaned = undo_pasting(head)
+    return detect_format(head if cleaned is None else cleaned.text) is InputFormat.TRITON_IR
 
 
 def read_triton_module(path: str, kernel: str | None = None) -> tuple[TritonModule, tuple[Diagnostic, ...]]:
@@ -72,12 +74,14 @@ def read_triton_module(path: str, kernel: str | None = None) -> tuple[TritonModu
     UsageError if the file has dumps of several kernels and none is named.
     """
     try:
-        text = read_file(Path(path), _MAX_IR_BYTES).decode("utf-8", "replace")
+        data = read_file(Path(path), _MAX_IR_BYTES)
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    cleaned = undo_pasting(data)
+    text = (data if cleaned is None else cleaned.text).decode("utf-8", "replace")
     module, diagnostics = parse_triton_ir(text, path, kernel)
     _refuse_other_vendors(module, path)
-    return module, diagnostics
+    return module, (*(() if cleaned is None else cleaned.diagnostics), *diagnostics)
 
 
 def _refuse_other_vendors(module: TritonModule, path: str) -> None:

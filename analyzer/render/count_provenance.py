@@ -10,6 +10,7 @@ from analyzer.report.analyze_schema import CountsEntry, KernelReport, UnknownBra
 
 MAX_SHOWN_BRANCHES = 5
 _CODE = "code"
+_TILES = "tiles of products"
 
 
 def make_counts_line(kernel: KernelReport) -> Text:
@@ -24,6 +25,8 @@ def make_counts_line(kernel: KernelReport) -> Text:
     if counts.addresses in INEXACT_PROVENANCES:
         of_requests = f"{format_percent(counts.assumed_address_share)} of requests"
         text = Text.assemble(text, ", addresses ", (counts.addresses, "yellow"), f": {of_requests}")
+    if any(entry.what == _TILES for entry in kernel.unknowns):
+        text = Text.assemble(text, ", multiply-adds ", ("assumed", "yellow"))
     return text.append(f" ({_format_looked_at_ctas(kernel)})")
 
 

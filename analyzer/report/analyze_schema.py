@@ -115,7 +115,9 @@ class UnknownEntry(Struct, frozen=True, kw_only=True):
 
     what: Annotated[
         str,
-        Meta(description="What is unknown: grid, block, trips, branches, addresses, code."),
+        Meta(
+            description="What is unknown: grid, block, trips, branches, addresses, code, tiles of products."
+        ),
     ]
     settle: Annotated[tuple[str, ...], Meta(description="Options of the command line that settle it.")]
     names: Annotated[

@@ -30,6 +30,9 @@ def make_unknown_entries(analysis: KernelAnalysis) -> tuple[UnknownEntry, ...]:
         found += _iterate_static_unknowns(analysis)
     else:
         found += _iterate_executed_unknowns(profile)
+    inputs = [each.result.model_input for each in analysis.results if each.result is not None]
+    if any(one.n_unknown_mma_tiles for one in inputs):
+        found.append(UnknownEntry(what="tiles of products", settle=(), names=(), share=1.0))
     return tuple(found)
 
 

@@ -300,7 +300,8 @@ class _KernelCompiler:
                     )
                 )
             case OpKind.CALL if row in self.cfg.external_call_rows:
-                return Action(ActionKind.SET_UNKNOWN, row, guard, _CALL_CLOBBERED_SLOTS)
+                kept = _KEEPS_REGISTERS in opcode.modifiers
+                return Action(ActionKind.SET_UNKNOWN, row, guard, () if kept else _CALL_CLOBBERED_SLOTS)
             case kind if kind in MEMORY_KINDS and opcode.space is not AddressSpace.CONSTANT:
                 results = (
                     form.defs if self.slice.is_included[row] and row not in self.slice.unknown_results else ()
@@ -557,6 +558,7 @@ class _KernelCompiler:
         )
 
 
+_KEEPS_REGISTERS = "KEEP"  # of a call at PTX level, which says what it returns
 # What an external call may change: all but R1, R2, R16 to R19, R22 on and UR36 on, in which ptxas keeps
 # values across calls of functions that it does not see (sm_75 to sm_120).
 _CALL_CLOBBERED_SLOTS = (
@@ -719,10 +721,12 @@ def _make_mbarrier_operation(row: int, form: InstructionForm) -> MbarrierOperati
     A copy holds the address of its mbarrier in the register after the destination address.
     """
     semantics = form.opcode.semantics
-    addresses = [operand for operand in form.operands if isinstance(operand, Address) and operand.bases]
+    addresses = [operand for operand in form.operands if isinstance(operand, Address)]
     if semantics is None or not addresses:
         return None
     if semantics is Semantics.MBARRIER_COPY:
+        if not addresses[0].bases:
+            return None
         first = find_register_unit(addresses[0].bases[0])
         barrier = AddressExpression(terms=(AddressTerm(first + 1, False, 1),), offset=0, is_64_bit=False)
         return MbarrierOperation(

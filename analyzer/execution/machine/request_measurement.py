@@ -198,13 +198,18 @@ def _find_warp_shifts(shift: Addresses, patterns: LanePatterns) -> Addresses | N
 
 
 def _find_misaligned_address(patterns: LanePatterns, width_bytes: int) -> int | None:
-    """Return an address if some are no multiple of the width, a power of two; else None."""
+    """Return the first address that is no multiple of the width, a power of two; None if all are."""
     width = np.uint64(max(1, width_bytes))
     if width & (width - np.uint64(1)):
         return None
-    rows, live, _ = patterns.group_by_residue(max(1, width_bytes))
+    rows, live, row_of_warp = patterns.group_by_residue(max(1, width_bytes))
     wrong = live & (rows % width != 0)
-    return int(patterns.bases[0]) if wrong.any() else None
+    if not wrong.any():
+        return None
+    warp = int(wrong.any(axis=1)[row_of_warp].argmax())
+    lane = int(wrong[row_of_warp[warp]].argmax())
+    offset = int(patterns.offsets[patterns.pattern_ids[warp], lane])
+    return (int(patterns.bases[warp]) + offset) % (1 << 64)
 
 
 def _count_local_sectors(access: LoweredAccess, addresses: Addresses, active: BoolArray) -> IntArray:

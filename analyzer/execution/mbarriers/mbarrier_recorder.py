@@ -65,7 +65,7 @@ class MbarrierRecorder(ExecutionListener, Struct, eq=False):
         if n_warps is None:
             return
         if operation.address is None or operation.semantics is None:
-            self._record_matrix_descriptor(operation, view)
+            self._record_matrix_descriptor(operation, view, lanes)
             return
         places, origin = compute_lane_addresses(operation.address, view)
         shape = (n_warps, view.group.mask.shape[1])
@@ -106,14 +106,24 @@ class MbarrierRecorder(ExecutionListener, Struct, eq=False):
         events.n_events += 1
         events.timestamps.setdefault(warp, []).append(self._timestamp)
 
-    def _record_matrix_descriptor(self, operation: MbarrierOperation, view: RegisterView) -> None:
-        """Record the descriptor of a tensor core instruction, taken to be the same in all warps and runs."""
-        if operation.operand_slot is not None and is_register_known(
-            view, operation.operand_slot, view.group.mask[: view.n_first_cta_warps]
-        ):
-            self.matrix_descriptors[operation.row] = int(
-                view.select_first_cta(view.read_value(operation.operand_slot)).reshape(-1)[0]
-            )
+    def _record_matrix_descriptor(
+        self, operation: MbarrierOperation, view: RegisterView, lanes: BoolArray | None
+    ) -> None:
+        """Record the descriptor of a tensor core instruction; 0 where warps or runs have several.
+
+        lanes: those whose guard is true. Others may hold anything there, as behind a spill under that guard.
+        """
+        slot, chosen = operation.operand_slot, view.group.mask[: view.n_first_cta_warps]
+        if lanes is not None:
+            chosen = chosen & view.select_first_cta(lanes)
+        if slot is None or not chosen.any() or not is_register_known(view, slot, chosen):
+            return
+        found = np.broadcast_to(view.select_first_cta(view.read_value(slot)), chosen.shape)[chosen]
+        first = int(found[0])
+        is_single = self.matrix_descriptors.get(operation.row, first) == first and bool(
+            (found == first).all()
+        )
+        self.matrix_descriptors[operation.row] = first if is_single else 0
 
     def count_executions(self, segments: tuple[Segment, ...]) -> dict[int, int]:
         """Return how often warps ran each instruction, with its guard true or not, by row."""

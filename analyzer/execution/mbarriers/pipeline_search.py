@@ -67,7 +67,7 @@ def find_mbarrier_pipelines(
     mbarrier_recorder: MbarrierRecorder | None = None,
     classes: Sequence[WarpClass] = (),
 ) -> MbarrierPipelines | None:
-    """Find the pipelines of a launch; None if no address of an mbarrier is known.
+    """Find the pipelines of a launch; None if no address of an mbarrier is known, nor a tile of a product.
 
     mbarrier_recorder: recorder of CTA 0, if the launch was executed with one.
     classes: classes of the launch's warps, as far as they are known.
@@ -87,7 +87,7 @@ def find_mbarrier_pipelines(
     evidence = reduce(
         _PipelineEvidence.override_with, sorted((cluster, *others), key=lambda one: len(one.events))
     )
-    if not evidence.events:
+    if not evidence.events and not evidence.matrix_descriptors:
         return None
     pipelines = _build_pipelines(evidence)
     if not any(use.semantics is Semantics.MBARRIER_COPY for use in pipelines.uses.values()):

@@ -44,6 +44,28 @@ def inline_calls(function: PtxFunction, module: PtxModule) -> PtxFunction:
     return _Inliner(module).run(function)
 
 
+def branch_around_products(function: PtxFunction) -> PtxFunction:
+    """Return the function with a branch around each guarded instruction of the tensor core of sm_100.
+
+    Such an instruction has no guard of lanes: ptxas branches, and warps of which no lane issues it pass by.
+    """
+    statements: list[PtxStatement] = []
+    for statement in function.statements:
+        is_product = isinstance(statement, PtxInstruction) and statement.name == "tcgen05"
+        guard = statement.guard if isinstance(statement, PtxInstruction) and is_product else None
+        if guard is None or not isinstance(statement, PtxInstruction):
+            statements.append(statement)
+            continue
+        end = f"$product@{len(statements)}"
+        skip = PtxGuard(guard.register, not guard.is_negated)
+        statements += [
+            replace(statement, name="bra", modifiers=(), operands=(PtxSymbol(end),), guard=skip),
+            replace(statement, guard=None),
+            PtxLabel(end, statement.line),
+        ]
+    return replace(function, statements=tuple(statements))
+
+
 class _Frame(Struct):
     """One function that is being copied."""
 
@@ -146,7 +168,7 @@ class _Inliner:
             self.out.append(replace(call, name="trap", modifiers=(), operands=()))
             return
         if callee is None or name in frame.stack or len(frame.stack) > _MAX_DEPTH:
-            self._forget_results(call, [r + frame.suffix for r in results])
+            self._forget_results(call, name, [r + frame.suffix for r in results])
             return
         suffix = f"@{self.n_calls}"
         passed = zip(
@@ -160,8 +182,8 @@ class _Inliner:
         self._copy(_Frame(callee, suffix, parameters, end, (*frame.stack, name)))
         self.out.append(PtxLabel(end, call.line))
 
-    def _forget_results(self, call: PtxInstruction, variables: list[str]) -> None:
-        self.out.append(replace(call, name="call_external", modifiers=(), operands=()))
+    def _forget_results(self, call: PtxInstruction, callee: str, variables: list[str]) -> None:
+        self.out.append(replace(call, name="call_external", modifiers=(), operands=(PtxSymbol(callee),)))
         for variable in variables:
             for offset in range(0, 16, 4):  # words of a result
                 place = f"%{variable}+{offset}"

@@ -127,7 +127,7 @@ def _calculate(operator: str, first: float, second: float) -> int | float:
 
 
 def _add_offset(base: PtxOperand, offset: int) -> PtxOperand:
-    """Return base + offset; a register and an offset are an address, which is an operand in brackets only."""
+    """Return base + offset; a register and an offset are an address, where no brackets stand a `PtxSum`."""
     if isinstance(base, PtxSymbol):
         return PtxSymbol(base.name, _wrap(base.offset + offset), base.is_generic)
     if isinstance(base, PtxRegister) and not base.is_negated and not base.is_minus:

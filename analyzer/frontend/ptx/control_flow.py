@@ -266,6 +266,9 @@ _LANE_DEPENDENT = (
 _UNIFORM_LOADS = frozenset({"param", "const", "param::entry", "param::func"})
 _DIVERGENT_NAMES = frozenset(
     {
+        "addc",
+        "subc",
+        "madc",
         "atom",
         "shfl",
         "elect",
@@ -409,6 +412,7 @@ def list_register_names(operands: Iterable[PtxOperand]) -> list[str]:
         operand = work.pop()
         if isinstance(operand, PtxRegister):
             names.append(operand.name)
+            continue
         for attribute in ("elements", "coordinates"):
             work += getattr(operand, attribute, ())
         for attribute in ("base", "first", "second"):

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from analyzer.frontend.instruction_decoder import FormDecoder
 from analyzer.frontend.kernel_builder import KernelBuilder, TextInterner, build_kernel
-from analyzer.frontend.ptx.calls import inline_calls
+from analyzer.frontend.ptx.calls import branch_around_products, inline_calls
 from analyzer.frontend.ptx.control_flow import (
     EXIT_NAMES,
     Convergence,
@@ -30,7 +30,9 @@ from analyzer.frontend.ptx.control_flow import (
     FlowAnalysis,
     PtxBlock,
     build_blocks,
+    find_defined_names,
     find_divergent_registers,
+    list_register_names,
     plan_convergence,
 )
 from analyzer.frontend.ptx.lowering_context import (
@@ -62,8 +64,10 @@ from analyzer.frontend.ptx.statements import (
 from analyzer.frontend.ptx.virtual_code import (
     TRUE,
     ConstantRef,
+    PredicateRef,
     VirtualBlock,
     VirtualInstruction,
+    WordRef,
     format_operand,
 )
 from analyzer.frontend.ptx_parameters import name_parameter_type
@@ -89,6 +93,13 @@ _RESERVED_SHARED_BYTES, _FIRST_RESERVED = 1024, 90
 _MAX_REGISTERS = 255
 _REGISTER_STEP = 8
 _POINTER_BYTES = 8
+_SYSTEM_FUNCTIONS = {
+    "vprintf": "printf of CUDA's device runtime",
+    "__assertfail": "a failed assert of CUDA's device runtime",
+    "malloc": "of CUDA's device runtime",
+    "free": "of CUDA's device runtime",
+    "by address": "a call by address, whose callee is not known",
+}
 
 
 def read_ptx_module(data: str | bytes, path: str, arch: str) -> Module:
@@ -100,13 +111,18 @@ def read_ptx_module(data: str | bytes, path: str, arch: str) -> Module:
     return lower_ptx_module(ptx, path, arch, warnings)
 
 
-def lower_ptx_module(ptx: PtxModule, path: str, arch: str, warnings: Sequence[Diagnostic] = ()) -> Module:
-    """Lower all kernels of a PTX module. Raises InputError if it has none."""
+def lower_ptx_module(
+    ptx: PtxModule, path: str, arch: str, warnings: Sequence[Diagnostic] = (), *, is_part: bool = False
+) -> Module:
+    """Lower all kernels of a PTX module; of a part of one, what it leaves in registers counts as used.
+
+    Raises InputError if it has none.
+    """
     target = find_target(arch)
     entries = [function for function in ptx.functions if function.is_entry and not function.is_declaration]
     if not entries:
         raise InputError(f"{path}: no kernel found", hint="PTX of a kernel has a function marked .entry")
-    builder = _ModuleBuilder(ptx, path, target)
+    builder = _ModuleBuilder(ptx, path, target, is_part=is_part)
     kernels = builder.build(entries)
     return Module(
         path=path,
@@ -148,10 +164,11 @@ class _LoweredFunction(Struct):
 class _ModuleBuilder:
     """Lowers the kernels of one module to a common form table."""
 
-    def __init__(self, ptx: PtxModule, path: str, target: Target) -> None:
-        self.ptx, self.path, self.target = ptx, path, target
+    def __init__(self, ptx: PtxModule, path: str, target: Target, *, is_part: bool) -> None:
+        self.ptx, self.path, self.target, self.is_part = ptx, path, target, is_part
         self.interner = TextInterner(FormDecoder())
         self.unknown: dict[str, tuple[int, int]] = {}  # name -> (line of the first, how many)
+        self.external_calls: dict[str, tuple[int, int]] = {}
         self.notes: set[str] = set()
         self.source_lines: dict[SourceLine, int] = {}
         self.form_table: FormTable
@@ -159,7 +176,9 @@ class _ModuleBuilder:
 
     def build(self, entries: Iterable[PtxFunction]) -> tuple[Kernel, ...]:
         """Lower the kernels."""
-        lowered = [self._lower(inline_calls(function, self.ptx)) for function in entries]
+        lowered = [
+            self._lower(branch_around_products(inline_calls(function, self.ptx))) for function in entries
+        ]
         builders = [self._begin_kernel(each) for each in lowered]
         self.form_table = FormTable(
             texts=tuple(self.interner.texts),
@@ -180,6 +199,11 @@ class _ModuleBuilder:
             message = f"PTX instruction {name} is not known, nor are its results"
             place = Location(self.path, line, 1, "")
             found.append(Diagnostic(Severity.WARNING, "unknown-ptx", message, place, count=count))
+        for name, (line, count) in sorted(self.external_calls.items()):
+            known = _SYSTEM_FUNCTIONS.get(name)
+            message = f"{name} is {known or 'of another file'}: what runs there is not counted"
+            place = Location(self.path, line, 1, "")
+            found.append(Diagnostic(Severity.WARNING, "external-call", message, place, count=count))
         return tuple(found)
 
     def _lower(self, function: PtxFunction) -> _LoweredFunction:
@@ -192,6 +216,8 @@ class _ModuleBuilder:
         _find_constants(ctx)
         emitter = _BlockEmitter(ctx, build_blocks(function))
         emitter.emit_all()
+        if self.is_part:
+            _keep_results(ctx)
         remove_dead_code(ctx.code)
         if is_crowded(ctx.code):
             sink_instructions(ctx.code)
@@ -199,9 +225,10 @@ class _ModuleBuilder:
         if allocation.stack_bytes:
             _set_stack_pointer(ctx, self.target)
         lines, labels = _print_code(ctx.code.blocks, allocation)
-        for name, (line, count) in ctx.unknown.items():
-            first, others = self.unknown.get(name, (line, 0))
-            self.unknown[name] = (first, others + count)
+        for table, own in ((self.unknown, ctx.unknown), (self.external_calls, ctx.external_calls)):
+            for name, (line, count) in own.items():
+                first, others = table.get(name, (line, 0))
+                table[name] = (first, others + count)
         self.notes |= ctx.notes
         if allocation.stack_bytes:
             self.notes.add(
@@ -270,12 +297,33 @@ class _ModuleBuilder:
                 block_threads=block_threads,
                 has_exact_block_threads=bool(function.required_threads),
             ),
+            is_excerpt=self.is_part,
             parameters=lowered.parameters,
             parameter_base=self.target.parameter_base,
             constant_banks=self.banks,
             cluster=None if size is None else Dim3(*size),
             ptx_lines=np.array([instruction.line for _, instruction in lowered.lines], dtype=np.int64),
         )
+
+
+def _keep_results(ctx: LoweringContext) -> None:
+    """Keep what computes values that only their own instructions read, if any: what follows may do so."""
+    read: set[str] = set()
+    for statement in ctx.function.statements:
+        if isinstance(statement, PtxInstruction):
+            guard = [] if statement.guard is None else [statement.guard.register]
+            read |= {*list_register_names(statement.operands), *guard} - {*find_defined_names(statement)}
+    homes = {home.group for name, home in ctx.homes.items() if name not in read}
+    bits = {number for name, number in ctx.predicates.items() if name not in read}
+    for block in ctx.code.blocks:
+        for instruction in block.code:
+            defs = instruction.operands[: instruction.n_defs]
+            instruction.has_effect |= any(
+                each.group in homes
+                if isinstance(each, WordRef)
+                else isinstance(each, PredicateRef) and each.number in bits
+                for each in defs
+            )
 
 
 def _set_stack_pointer(ctx: LoweringContext, target: Target) -> None:

@@ -26,6 +26,7 @@ from analyzer.frontend.ptx.statements import (
     PtxOperand,
     PtxPair,
     PtxRegister,
+    PtxSum,
     PtxSymbol,
     PtxVector,
 )
@@ -93,8 +94,10 @@ class LoweringContext:
         self.uses = count_uses(function)
         self.known = BlockValues()
         self.guard: PredicateRef | None = None
+        self.carry: PredicateRef | None = None  # of add.cc and the like; None where there is none
         self.current: PtxInstruction | None = None
         self.unknown: dict[str, tuple[int, int]] = {}  # without a lowering: line of the first, how many
+        self.external_calls: dict[str, tuple[int, int]] = {}  # by callee: line of the first, how many
         self.notes: set[str] = set()  # what the lowering assumes
         self._assign_registers()
 
@@ -215,7 +218,7 @@ class LoweringContext:
                 return replace(self.find_home(name), n_words=1)
             case PtxRegister(name=name):
                 return self.read_special(name)
-            case PtxSymbol():
+            case PtxSymbol() | PtxSum():
                 return self.read_halves(operand)[0]
             case _:
                 raise UnsupportedPtxError
@@ -247,6 +250,8 @@ class LoweringContext:
                 constant = self._read_symbol(operand) if constant is None else constant
             case _:
                 pass
+        if isinstance(operand, PtxSum):
+            return _add_offset(self, operand)
         if isinstance(constant, int):
             return format_integer(constant & WORD_MASK), format_integer(constant >> 32 & WORD_MASK)
         if isinstance(constant, ConstantRef):
@@ -481,6 +486,19 @@ class LoweringContext:
         name = ".".join((instruction.name, *instruction.modifiers))
         line, count = self.unknown.get(name, (instruction.line, 0))
         self.unknown[name] = (line, count + 1)
+
+
+def _add_offset(ctx: LoweringContext, operand: PtxSum) -> tuple[VirtualOperand, VirtualOperand]:
+    """Emit the sum of a register and a constant; return its words."""
+    low, high = ctx.read_halves(operand.base)
+    total, carry = ctx.make_temporary(2), ctx.make_predicate()
+    first, second = (format_integer(operand.offset >> shift & WORD_MASK) for shift in (0, 32))
+    with ctx.without_guard():
+        ctx.emit("IADD3", find_word(total, 0), carry, ctx.to_register(low), first, ZERO, n_defs=2)
+        if high == ZERO:
+            return find_word(total, 0), ZERO
+        ctx.emit("IADD3.X", find_word(total, 1), ctx.to_register(high), second, ZERO, carry, "!PT")
+    return find_word(total, 0), find_word(total, 1)
 
 
 def emit_group_wait(

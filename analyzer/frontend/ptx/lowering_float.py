@@ -22,6 +22,7 @@ from analyzer.frontend.ptx.lowering_context import (
 )
 from analyzer.frontend.ptx.lowering_integer import (
     emit_integer_compare,
+    find_join,
     find_type,
     negate,
     take_compare_predicates,
@@ -223,12 +224,13 @@ def emit_float_compare(
 def lower_set(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower set: all ones or 1.0 where the compare holds, else zero."""
     types = [word for word in instruction.modifiers if word in TYPE_BITS]
-    if len(instruction.operands) > 3 or types[0] not in ("u32", "s32", "f32", "b32"):
+    if types[0] not in ("u32", "s32", "f32", "b32"):
         raise UnsupportedPtxError
     bit = ctx.make_predicate()
+    join, joined = find_join(ctx, instruction)
     with ctx.without_guard():
         emit = emit_float_compare if is_float(instruction) else emit_integer_compare
-        emit(ctx, instruction, bit, TRUE, "AND", TRUE)
+        emit(ctx, instruction, bit, TRUE, join, joined)
     value = "0x3f800000" if types[0] == "f32" else "0xffffffff"
     inverse = replace(bit, is_negated=True)
     ctx.emit("SEL", ctx.take_destination(instruction.operands[0]), ZERO, value, inverse)

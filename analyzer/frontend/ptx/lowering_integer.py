@@ -109,7 +109,7 @@ def add_pairs(
         temporary = ctx.make_temporary()
     with ctx.without_guard() if temporary is not low else ctx.under(ctx.guard or TRUE):
         ctx.emit("IADD3", temporary, carry, first, negate(second) if subtracts else second, ZERO, n_defs=2)
-    inverted = _invert(ctx, other) if subtracts else other
+    inverted = invert(ctx, other) if subtracts else other
     ctx.emit("IADD3.X", high, upper, inverted, ZERO, carry, "!PT")
     ctx.move(low, temporary)
 
@@ -118,7 +118,8 @@ def _parse_word(text: str) -> int:
     return 0 if text == ZERO else int(text, 16) & 0xFFFFFFFF
 
 
-def _invert(ctx: LoweringContext, source: VirtualOperand) -> VirtualOperand:
+def invert(ctx: LoweringContext, source: VirtualOperand) -> VirtualOperand:
+    """Return the operand with all bits inverted."""
     if isinstance(source, str):
         return format_integer(~_parse_word(source) & 0xFFFFFFFF)
     return replace(source, prefix="~")
@@ -126,11 +127,11 @@ def _invert(ctx: LoweringContext, source: VirtualOperand) -> VirtualOperand:
 
 def lower_add(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower add and sub of integers."""
+    if "sat" in instruction.modifiers:
+        raise UnsupportedPtxError
     type_name, subtracts = find_type(instruction), instruction.name.startswith("sub")
     destination = ctx.take_destination(instruction.operands[0])
     a, b = instruction.operands[1:3]
-    if "cc" in instruction.modifiers or instruction.name in ("addc", "subc"):
-        raise UnsupportedPtxError
     if TYPE_BITS[type_name] == 64:
         if not subtracts and _emit_fused_product(ctx, destination, a, b):
             return
@@ -163,6 +164,8 @@ def _emit_fused_product(ctx: LoweringContext, destination: WordRef, a: PtxOperan
 
 def lower_multiply(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower mul and mad of integers: `.lo`, `.hi` and `.wide`."""
+    if "sat" in instruction.modifiers:
+        raise UnsupportedPtxError
     type_name, words = find_type(instruction), instruction.modifiers
     operands = instruction.operands
     destination = ctx.take_destination(operands[0])
@@ -174,10 +177,14 @@ def lower_multiply(ctx: LoweringContext, instruction: PtxInstruction) -> None:
             ctx.known.add_product(instruction)
         _multiply_wide(ctx, destination, operands[1], operands[2], addend, type_name)
     elif bits == 64:
-        if "hi" in words:
-            _multiply_high_pairs(ctx, destination, operands, type_name)
+        if "hi" in words and addend is not None:
+            product = ctx.make_temporary(2)
+            multiply_high_pairs(ctx, product, operands[:3], type_name)
+            add_pairs(ctx, destination, _split(product), ctx.read_halves(addend))
+        elif "hi" in words:
+            multiply_high_pairs(ctx, destination, operands, type_name)
         else:
-            _multiply_pairs(ctx, destination, operands[1], operands[2], addend)
+            multiply_pairs(ctx, destination, operands[1], operands[2], addend)
     elif bits == 16 and "hi" in words:
         a, b = (read_number(ctx, operand, type_name) for operand in operands[1:3])
         product = ctx.make_temporary()
@@ -230,7 +237,7 @@ def _multiply_wide(
     ctx.emit(f"IMAD.WIDE{unsigned}", destination, *ctx.fit_sources((first, second)), c)
 
 
-def _multiply_pairs(
+def multiply_pairs(
     ctx: LoweringContext,
     destination: WordRef,
     a: PtxOperand,
@@ -251,15 +258,13 @@ def _multiply_pairs(
         ctx.move(find_word(result, 0), find_word(product, 0))
 
 
-def _multiply_high_pairs(
+def multiply_high_pairs(
     ctx: LoweringContext, destination: WordRef, operands: tuple[PtxOperand, ...], type_name: str
 ) -> None:
     """Emit the upper 64 bits of a 64-bit product: four products of words, each with what the last carries.
 
     A negative factor counts 2^64 too much, so the other factor is subtracted for it.
     """
-    if len(operands) > 3:
-        raise UnsupportedPtxError
     (a_low, a_high), (b_low, b_high) = (
         tuple(ctx.to_register(half) for half in ctx.read_halves(operand)) for operand in operands[1:3]
     )
@@ -289,19 +294,10 @@ def _split(pair: WordRef) -> tuple[WordRef, WordRef]:
     return find_word(pair, 0), find_word(pair, 1)
 
 
-def lower_mul24(ctx: LoweringContext, instruction: PtxInstruction) -> None:
-    """Lower mul24.lo and mad24.lo of numbers that fit in 24 bits."""
-    if "lo" not in instruction.modifiers:
-        raise UnsupportedPtxError
-    lower_multiply(ctx, instruction)
-
-
 def lower_sad(ctx: LoweringContext, instruction: PtxInstruction) -> None:
-    """Lower sad: |a - b| + c."""
+    """Lower sad of at most 32 bits: |a - b| + c."""
     type_name = find_type(instruction)
-    if TYPE_BITS[type_name] != 32:
-        raise UnsupportedPtxError
-    a, b, c = (ctx.read_word(operand) for operand in instruction.operands[1:4])
+    a, b, c = (read_number(ctx, operand, type_name) for operand in instruction.operands[1:4])
     unsigned = "" if is_signed(type_name) else ".U32"
     ctx.emit_alu(f"VABSDIFF{unsigned}", ctx.take_destination(instruction.operands[0]), a, b, c)
 
@@ -476,6 +472,8 @@ def lower_absolute(ctx: LoweringContext, instruction: PtxInstruction) -> None:
 
 def lower_min_max(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower min and max of integers."""
+    if "relu" in instruction.modifiers:
+        raise UnsupportedPtxError
     type_name = find_type(instruction)
     takes_smaller = TRUE if instruction.name == "min" else "!PT"
     destination = ctx.take_destination(instruction.operands[0])
@@ -568,11 +566,16 @@ def lower_not(ctx: LoweringContext, instruction: PtxInstruction) -> None:
 
 
 def lower_lop3(ctx: LoweringContext, instruction: PtxInstruction) -> None:
-    """Lower lop3.b32."""
+    """Lower lop3.b32; of a second result, whether any bit is set, joined with a predicate."""
+    target = instruction.operands[0]
     a, b, c = (ctx.read_word(operand) for operand in instruction.operands[1:4])
     table = ctx.read_word(instruction.operands[4])
-    destination = ctx.take_destination(instruction.operands[0])
+    destination = ctx.take_destination(target)
     ctx.emit("LOP3.LUT", destination, *ctx.fit_sources((a, b, c)), "0x0" if table == ZERO else table, "!PT")
+    if isinstance(target, PtxPair):
+        join, joined = _JOINS[instruction.modifiers[0]], ctx.read_predicate(instruction.operands[5])
+        bit = ctx.take_result_predicate(target.second)
+        ctx.emit(f"ISETP.NE.U32.{join}", bit, TRUE, destination, ZERO, joined, n_defs=2)
 
 
 def lower_shift(ctx: LoweringContext, instruction: PtxInstruction) -> None:
@@ -581,7 +584,9 @@ def lower_shift(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     destination = ctx.take_destination(instruction.operands[0])
     amount = ctx.read_word(instruction.operands[2])
     if TYPE_BITS[type_name] == 64:
-        shift_pair(ctx, destination, ctx.read_halves(instruction.operands[1]), amount, instruction)
+        is_left = instruction.name == "shl"
+        source_pair = ctx.read_halves(instruction.operands[1])
+        shift_pair(ctx, destination, source_pair, amount, instruction, left=is_left)
         return
     if instruction.name == "shl":
         source = ctx.read_register(instruction.operands[1])
@@ -601,6 +606,8 @@ def shift_pair(
     source: tuple[VirtualOperand, VirtualOperand],
     amount: VirtualOperand,
     instruction: PtxInstruction,
+    *,
+    left: bool,
 ) -> None:
     """Emit a 64-bit shift: one funnel shift for each word."""
     low, high = (ctx.to_register(half) if half != ZERO else ZERO for half in source)
@@ -609,7 +616,7 @@ def shift_pair(
         first, second = find_word(result, 0), find_word(result, 1)
         if any(isinstance(half, WordRef) and half.group == result.group for half in source):
             first = ctx.make_temporary()
-        if instruction.name == "shl":
+        if left:
             ctx.emit("SHF.L.U32", first, low, amount, ZERO)
             ctx.emit("SHF.L.U64.HI", second, low, amount, high)
         else:
@@ -640,9 +647,6 @@ def lower_bit_field(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower bfe: bits from a position on, sign- or zero-extended."""
     type_name = find_type(instruction)
     start, width = (ctx.read_word(operand) for operand in instruction.operands[2:4])
-    if TYPE_BITS[type_name] == 64:
-        _extract_from_pair(ctx, instruction, start, width)
-        return
     source = ctx.read_register(instruction.operands[1])
     destination = ctx.take_destination(instruction.operands[0])
     signed = is_signed(type_name)
@@ -660,7 +664,7 @@ def lower_bit_field(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     ctx.emit("SGXT" if signed else "SGXT.U32", destination, shifted, width)
 
 
-def _extract_from_pair(
+def extract_from_pair(
     ctx: LoweringContext, instruction: PtxInstruction, start: VirtualOperand, width: VirtualOperand
 ) -> None:
     """Emit bfe of 64 bits at a constant place: a shift to the top, and one back that extends."""
@@ -689,8 +693,6 @@ def _take_byte(ctx: LoweringContext, source: VirtualOperand) -> WordRef:
 
 def lower_bit_insert(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower bfi: bits of one word put into another at a position."""
-    if TYPE_BITS[find_type(instruction)] == 64:
-        raise UnsupportedPtxError
     inserted, base, start, width = (ctx.read_word(operand) for operand in instruction.operands[1:5])
     destination = ctx.take_destination(instruction.operands[0])
     moved, mask = ctx.make_temporary(), ctx.make_temporary()
@@ -710,12 +712,35 @@ def lower_bit_insert(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     ctx.emit("LOP3.LUT", destination, *ctx.fit_sources((moved, selected, base)), "0xe2", "!PT")
 
 
+_PERMUTE_MODES = {  # selectors for the two low bits of the third source
+    "f4e": (0x3210, 0x4321, 0x5432, 0x6543), "b4e": (0x5670, 0x6701, 0x7012, 0x0123),
+    "rc8": (0x0000, 0x1111, 0x2222, 0x3333), "ecl": (0x3210, 0x3211, 0x3222, 0x3333),
+    "ecr": (0x0000, 0x1110, 0x2210, 0x3210), "rc16": (0x1010, 0x3232, 0x1010, 0x3232),
+}  # fmt: skip
+
+
+def _find_permute_selector(ctx: LoweringContext, mode: str, source: VirtualOperand) -> VirtualOperand:
+    """Return the selector of a mode of prmt: it is looked up by two bits of the third source."""
+    selectors = _PERMUTE_MODES[mode]
+    if isinstance(source, str):
+        return f"{selectors[0 if source == ZERO else int(source, 16) & 3]:#x}"
+    pair, amount, found = ctx.make_temporary(2), ctx.make_temporary(), ctx.make_temporary()
+    for place in range(2):
+        ctx.move(
+            find_word(pair, place), format_integer(selectors[2 * place] | selectors[2 * place + 1] << 16)
+        )
+    ctx.emit("LOP3.LUT", amount, source, "0x3", ZERO, "0xc0", "!PT")
+    ctx.emit("SHF.L.U32", amount, amount, "0x4", ZERO)
+    ctx.emit("SHF.R.U64", found, find_word(pair, 0), amount, find_word(pair, 1))
+    return found
+
+
 def lower_permute(ctx: LoweringContext, instruction: PtxInstruction) -> None:
-    """Lower prmt without a mode; the modes select bytes in ways that a table could give."""
-    if len(instruction.modifiers) != 1:
-        raise UnsupportedPtxError
+    """Lower prmt; of a mode its selector is looked up."""
     a, b, selector = (ctx.read_word(operand) for operand in instruction.operands[1:4])
     first, second = (ctx.to_register(s) if s != ZERO else ZERO for s in (a, b))
+    if len(instruction.modifiers) > 1:
+        selector = _find_permute_selector(ctx, instruction.modifiers[1], selector)
     shown = "0x0" if selector == ZERO else selector
     ctx.emit("PRMT", ctx.take_destination(instruction.operands[0]), first, shown, second)
 
@@ -789,11 +814,15 @@ def take_compare_predicates(
     first, second = (results.first, results.second) if isinstance(results, PtxPair) else (results, None)
     bit = ctx.take_result_predicate(first)
     complement: PredicateRef | str = TRUE if second is None else ctx.take_result_predicate(second)
+    return bit, complement, *find_join(ctx, instruction)
+
+
+def find_join(ctx: LoweringContext, instruction: PtxInstruction) -> tuple[str, PredicateRef | str]:
+    """Return how the result of a compare is joined, and with which predicate."""
     if len(instruction.operands) <= 3:
-        return bit, complement, "AND", TRUE
+        return "AND", TRUE
     joined = ctx.read_predicate(instruction.operands[3])
-    join = next(_JOINS[word] for word in instruction.modifiers if word in _JOINS)
-    return bit, complement, join, joined
+    return next(_JOINS[word] for word in instruction.modifiers if word in _JOINS), joined
 
 
 def emit_integer_compare(
@@ -849,13 +878,13 @@ def lower_select(ctx: LoweringContext, instruction: PtxInstruction) -> None:
         halves = [ctx.read_halves(operand) for operand in instruction.operands[1:3]]
         with ctx.expansion(destination) as result:
             for position in range(2):
-                _emit_select(ctx, find_word(result, position), halves[0][position], halves[1][position], bit)
+                emit_select(ctx, find_word(result, position), halves[0][position], halves[1][position], bit)
         return
     first, second = (ctx.read_word(operand) for operand in instruction.operands[1:3])
-    _emit_select(ctx, destination, first, second, bit)
+    emit_select(ctx, destination, first, second, bit)
 
 
-def _emit_select(
+def emit_select(
     ctx: LoweringContext,
     destination: WordRef,
     a: VirtualOperand,
@@ -885,4 +914,4 @@ def lower_slct(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     destination = ctx.take_destination(instruction.operands[0])
     halves = [ctx.read_halves(operand) for operand in instruction.operands[1:3]]
     for position in range(destination.n_words):
-        _emit_select(ctx, find_word(destination, position), halves[0][position], halves[1][position], bit)
+        emit_select(ctx, find_word(destination, position), halves[0][position], halves[1][position], bit)

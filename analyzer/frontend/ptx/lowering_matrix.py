@@ -311,8 +311,8 @@ def _lower_tensor_product(ctx: LoweringContext, instruction: PtxInstruction) -> 
     bits = [o for o in operands[4:] if isinstance(o, PtxRegister) and o.name in ctx.predicates]
     scale = ctx.read_predicate(bits[-1]) if bits else TRUE
     pair = ctx.make_temporary(2)
-    ctx.move(find_word(pair, 0), ZERO)
-    ctx.move(find_word(pair, 1), ctx.read_word(descriptor))
+    with ctx.without_guard():
+        ctx.copy_halves(pair, (ZERO, ctx.read_word(descriptor)))
     if isinstance(first, PtxAddress):
         a = _read_tensor_address(ctx, first)
     else:

@@ -343,6 +343,62 @@ def _take_atomic_result(
     return ctx.take_destination(target)
 
 
+# Multicast memory and textures
+
+
+def lower_multimem(ctx: LoweringContext, instruction: PtxInstruction) -> None:
+    """Lower multimem.ld_reduce, .st and .red: one access to the multicast address, as ptxas writes it."""
+    words, operands = instruction.modifiers, instruction.operands
+    type_name, scope = find_type(instruction), ".STRONG.SYS" if "sys" in words else ".STRONG.GPU"
+    count = next((int(word[1:]) for word in words if word in ("v2", "v4", "v8")), 1)
+    size = _SIZES[count * TYPE_BITS[type_name] // 8]
+    if words[0] == "st":
+        address = read_memory_address(ctx, operands[0], "global")
+        values = _list_elements(operands[1])
+        source = ctx.read_vector(values, words_each=TYPE_BITS[type_name] // 32)
+        ctx.emit(f"STG.E{size}{scope}", address, source, n_defs=0)
+        return
+    operation = next(_OPERATIONS[word] for word in words if word in _OPERATIONS)
+    kind = f"{operation}.{type_name.upper()}{f'x{count}' if count > 1 else ''}{scope}{size}"
+    if words[0] == "red":
+        address = read_memory_address(ctx, operands[0], "global")
+        source = ctx.read_vector(_list_elements(operands[1]), words_each=TYPE_BITS[type_name] // 32)
+        ctx.emit(f"REDG.E.{kind}", address, source, n_defs=0)
+    elif words[0] == "ld_reduce":
+        address = read_memory_address(ctx, operands[1], "global")
+        elements = _list_elements(operands[0])
+        with ctx.take_vector(elements, words_each=TYPE_BITS[type_name] // 32) as group:
+            ctx.emit(f"LDGMC.E.{kind}", group, address, has_effect=True)
+    else:
+        raise UnsupportedPtxError
+
+
+_TEXTURE_SHAPES = {
+    "1d": "1D", "2d": "2D", "3d": "3D", "a1d": "ARRAY_1D", "a2d": "ARRAY_2D", "cube": "CUBE",
+    "acube": "ARRAY_CUBE",
+}  # fmt: skip
+
+
+def lower_texture(ctx: LoweringContext, instruction: PtxInstruction) -> None:
+    """Lower tex and tld4: coordinates in one group, further ones (level, gradients) in another."""
+    words, operands = instruction.modifiers, instruction.operands
+    shape = next((_TEXTURE_SHAPES[word] for word in words if word in _TEXTURE_SHAPES), None)
+    address = operands[1]
+    if shape is None or not isinstance(address, PtxAddress) or address.base is None or "grad" in words:
+        raise UnsupportedPtxError
+    coordinates = ctx.read_vector(_list_coordinates(address))
+    handle = ctx.to_register(ctx.read_halves(address.base)[0])
+    further = [ctx.read_word(operand) for operand in operands[2:]]
+    extra = _gather(ctx, further) if further else ZERO
+    is_integer = words[-1] == "s32"
+    gathers = next((f".{word.upper()}" for word in words if word in ("r", "g", "b", "a")), "")
+    name = f"TLD4{gathers}" if instruction.name == "tld4" else "TLD.LZ" if is_integer else "TEX"
+    name += ".LL" if "level" in words else ""
+    with ctx.take_vector(_list_elements(operands[0]), words_each=1) as group:
+        pairs = (find_word(group, 2), find_word(group, 0))
+        ctx.emit(name, *pairs, coordinates, extra, handle, "0x0", shape, "0xf", n_defs=2, has_effect=True)
+
+
 # Copies
 
 

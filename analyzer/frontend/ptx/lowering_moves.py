@@ -56,7 +56,9 @@ def read_special_register(ctx: LoweringContext, name: str) -> VirtualOperand:
 def lower_move(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower mov: of registers and constants, and packing and unpacking of vectors."""
     target, source = instruction.operands
-    if isinstance(target, PtxVector):
+    if isinstance(target, PtxVector) and isinstance(source, PtxVector):
+        _copy_elements(ctx, target, source)
+    elif isinstance(target, PtxVector):
         _unpack(ctx, target, source)
     elif isinstance(source, PtxVector):
         _pack(ctx, target, source)
@@ -65,6 +67,18 @@ def lower_move(ctx: LoweringContext, instruction: PtxInstruction) -> None:
         ctx.emit("PLOP3.LUT", result, TRUE, bit, TRUE, TRUE, "0xf0", "0x0", n_defs=2)
     else:
         _copy(ctx, target, source, find_type(instruction))
+
+
+def _copy_elements(ctx: LoweringContext, target: PtxVector, source: PtxVector) -> None:
+    """Copy a vector; all is read before anything is written."""
+    values = []
+    for element, to in zip(source.elements, target.elements, strict=True):
+        destination, copy = ctx.take_destination(to), ctx.make_temporary(2)
+        ctx.copy_halves(copy, ctx.read_halves(element))
+        values.append((destination, copy))
+    for destination, copy in values:
+        for word in range(destination.n_words):
+            ctx.move(find_word(destination, word), find_word(copy, word))
 
 
 def _copy(ctx: LoweringContext, target: PtxOperand, source: PtxOperand, type_name: str) -> None:
@@ -114,6 +128,11 @@ def _pack(ctx: LoweringContext, target: PtxOperand, source: PtxVector) -> None:
             for word, value in enumerate(values):
                 ctx.move(find_word(result, word), value)
         return
+    if bits == 64:
+        values = [half for element in elements for half in ctx.read_halves(element)]
+        for word, value in enumerate(values):
+            ctx.move(find_word(destination, word), value)
+        return
     per_word = n_elements // destination.n_words
     for word in range(destination.n_words):
         part = elements[word * per_word : (word + 1) * per_word]
@@ -131,8 +150,6 @@ def _save(ctx: LoweringContext, value: VirtualOperand, result: WordRef) -> Virtu
 def _pack_word(
     ctx: LoweringContext, destination: WordRef, elements: tuple[PtxOperand, ...], bits: int
 ) -> None:
-    if bits == 64:
-        raise UnsupportedPtxError
     if bits == 16:
         low, high = (ctx.read_word(element) for element in elements)
         ctx.emit("PRMT", destination, _to_source(ctx, low), "0x5410", _to_source(ctx, high))

@@ -3,6 +3,20 @@
 from collections.abc import Callable
 
 from analyzer.frontend.ptx.lowering_context import LoweringContext, UnsupportedPtxError, find_word
+from analyzer.frontend.ptx.lowering_extended import (
+    is_carry_chain,
+    lower_carry_chain,
+    lower_convert_pack,
+    lower_mul24,
+    lower_packed_min_max,
+    lower_saturated,
+    lower_sign_extend,
+    lower_video,
+    lower_wide_bit_field,
+    lower_wide_bit_insert,
+    lower_wide_find,
+    lower_wide_sad,
+)
 from analyzer.frontend.ptx.lowering_float import (
     is_float,
     lower_float_arithmetic,
@@ -26,7 +40,6 @@ from analyzer.frontend.ptx.lowering_integer import (
     lower_logic,
     lower_lop3,
     lower_min_max,
-    lower_mul24,
     lower_multiply,
     lower_not,
     lower_permute,
@@ -48,16 +61,20 @@ from analyzer.frontend.ptx.lowering_memory import (
     lower_copy,
     lower_load,
     lower_mbarrier,
+    lower_multimem,
     lower_prefetch,
     lower_store,
     lower_tensor_map,
+    lower_texture,
 )
 from analyzer.frontend.ptx.lowering_moves import lower_address_conversion, lower_convert, lower_move
 from analyzer.frontend.ptx.lowering_warp import (
     lower_barrier,
+    lower_call_result,
     lower_cluster_address,
     lower_control,
     lower_elect,
+    lower_external_call,
     lower_fence,
     lower_match,
     lower_reduction,
@@ -141,6 +158,11 @@ _OTHERS: dict[str, Lowering] = {
     "fence": lower_fence,
     "membar": lower_fence,
     "mapa": lower_cluster_address,
+    "multimem": lower_multimem,
+    "tex": lower_texture,
+    "tld4": lower_texture,
+    "szext": lower_sign_extend,
+    "bmsk": lower_sign_extend,
     "isspacep": lower_space_test,
     "mma": lower_mma,
     "ldmatrix": lower_load_matrix,
@@ -149,6 +171,30 @@ _OTHERS: dict[str, Lowering] = {
     "wgmma": lower_warpgroup,
     "tcgen05": lower_tensor_core,
     "tensormap": lower_tensor_map,
+    "call_external": lower_external_call,
+    "call_result": lower_call_result,
+}
+# Modifiers that change the result, and that no lowering knows
+_UNKNOWN_MODIFIERS = {
+    "add": frozenset({"u16x2", "s16x2"}),
+    "min": frozenset({"xorsign"}),
+    "max": frozenset({"xorsign"}),
+    "cvt": frozenset({"rs"}),
+    "fma": frozenset({"oob"}),
+}
+_VIDEO = frozenset({"vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr", "vmad", "vset", "vavrg"})
+# Forms that are lowered otherwise: where modifiers hold
+_RARE: dict[str, tuple[tuple[Callable[[tuple[str, ...]], bool], Lowering], ...]] = {
+    "sad": ((lambda words: words[-1] in ("s64", "u64"), lower_wide_sad),),
+    "bfe": ((lambda words: words[-1] in ("s64", "u64"), lower_wide_bit_field),),
+    "bfi": ((lambda words: words[-1] == "b64", lower_wide_bit_insert),),
+    "bfind": ((lambda words: words[-1] in ("s64", "u64"), lower_wide_find),),
+    "min": ((lambda words: words[-1] in ("s16x2", "u16x2"), lower_packed_min_max),),
+    "max": ((lambda words: words[-1] in ("s16x2", "u16x2"), lower_packed_min_max),),
+    "cvt": (
+        (lambda words: words[0] == "pack", lower_convert_pack),
+        (lambda words: "sat" in words and "f" not in "".join(words[-2:]), lower_saturated),
+    ),
 }
 _CONTROLS = frozenset(
     {
@@ -163,6 +209,8 @@ def lower_instruction(ctx: LoweringContext, instruction: PtxInstruction) -> None
     ctx.begin(instruction)
     n_before = len(ctx.out)
     try:
+        if not _UNKNOWN_MODIFIERS.get(instruction.name, frozenset()).isdisjoint(instruction.modifiers):
+            raise UnsupportedPtxError
         _find_lowering(instruction)(ctx, instruction)
     except (UnsupportedPtxError, KeyError, IndexError, ValueError, StopIteration, AttributeError, TypeError):
         del ctx.out[n_before:]
@@ -172,6 +220,13 @@ def lower_instruction(ctx: LoweringContext, instruction: PtxInstruction) -> None
 
 def _find_lowering(instruction: PtxInstruction) -> Lowering:
     name = instruction.name
+    if is_carry_chain(instruction):
+        return lower_carry_chain
+    if name.rstrip("24") in _VIDEO:
+        return lower_video
+    for test, lowering in _RARE.get(name, ()):
+        if test(instruction.modifiers):
+            return lowering
     if name in _ARITHMETIC:
         integers, floats = _ARITHMETIC[name]
         found = floats if is_float(instruction) else integers

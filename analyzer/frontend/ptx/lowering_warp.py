@@ -168,6 +168,22 @@ def lower_space_test(ctx: LoweringContext, instruction: PtxInstruction) -> None:
 # Control
 
 
+def lower_external_call(ctx: LoweringContext, instruction: PtxInstruction) -> None:
+    """Lower a call of a function that the PTX does not have: other registers keep their values."""
+    (callee,) = instruction.operands
+    name = getattr(callee, "name", "") or "by address"
+    line, count = ctx.external_calls.get(name, (instruction.line, 0))
+    ctx.external_calls[name] = line, count + 1
+    ctx.emit("CALL.ABS.KEEP", ZERO, f"`({name})" if name != "by address" else "0x0", n_defs=0)
+
+
+def lower_call_result(ctx: LoweringContext, instruction: PtxInstruction) -> None:
+    """Make a result of such a call unknown."""
+    destination = ctx.take_destination(instruction.operands[0])
+    for position in range(destination.n_words):
+        ctx.emit("PTX_UNKNOWN", find_word(destination, position))
+
+
 def lower_control(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower instructions that change nothing that is followed: sleeps, hints, register counts."""
     words = instruction.modifiers

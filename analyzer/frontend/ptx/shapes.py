@@ -28,6 +28,7 @@ from analyzer.frontend.ptx.statements import (
     PtxImmediate,
     PtxOperand,
     PtxRegister,
+    PtxSum,
     PtxSymbol,
     PtxVector,
 )
@@ -125,8 +126,8 @@ def _build_operand(node: Node, slots: dict[int, int]) -> Maker:
 
     def make_operand(words: Words) -> PtxOperand:
         operand: PtxOperand = make(words)
-        if isinstance(operand, PtxAddress):
-            raise PtxSyntaxError("a register and an offset are an address: write [%rd1+16]")
+        if isinstance(operand, PtxAddress) and isinstance(operand.base, PtxRegister):
+            return PtxSum(operand.base, operand.offset)
         return operand
 
     return make_operand if node.data == "binary" else make

@@ -46,6 +46,13 @@ class PtxAddress(Struct, frozen=True):
     sampler: "PtxRegister | PtxSymbol | None" = None  # `[texture, sampler, {%f1, %f2}]`
 
 
+class PtxSum(Struct, frozen=True):
+    """`%r1+4` as a value: the register, and a constant that is added to it."""
+
+    base: PtxRegister
+    offset: int
+
+
 class PtxVector(Struct, frozen=True):
     """`{%r1, %r2}`; also `(%r1, %r2)`, the arguments and results of a call."""
 
@@ -59,7 +66,7 @@ class PtxPair(Struct, frozen=True):
     second: PtxRegister
 
 
-PtxOperand = PtxRegister | PtxSymbol | PtxImmediate | PtxAddress | PtxVector | PtxPair
+PtxOperand = PtxRegister | PtxSymbol | PtxImmediate | PtxAddress | PtxSum | PtxVector | PtxPair
 
 
 class PtxGuard(Struct, frozen=True):

@@ -156,7 +156,7 @@ def test_an_unknown_callee_makes_its_results_unknown() -> None:
         "ld.param.b32 %r9, [b+0]; } setp.lt.u32 %p1, %r9, 3; @%p1 st.global.u32 [%d2], %r1;"
     )
     module = read_kernel(call, before=before)
-    assert [d.code for d in module.diagnostics if d.severity == "warning"] == ["unknown-ptx"]
+    assert [d.code for d in module.diagnostics if d.severity == "warning"] == ["external-call"]
     (store,) = find_stores(execute(module))
     assert store.provenance != "exact"
 
