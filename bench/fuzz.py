@@ -73,12 +73,19 @@ def run_case(case: Case) -> Outcome:
         for name, data in case.files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(data)
+        inherited_kib = _count_resident_kib()  # what a fork begins with is not the command's
         child = os.fork()
         if not child:
             _run_in_child(case, root)
         status, usage = _wait_for(child)
-        faults = tuple(_find_faults(Path(top), case, status, usage))
-        return Outcome(0, case, faults, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
+        processor_s, memory_kib = usage.ru_utime + usage.ru_stime, usage.ru_maxrss - inherited_kib
+        outcome = Outcome(0, case, (), status, processor_s, memory_kib)
+        return replace(outcome, faults=tuple(_find_faults(Path(top), outcome)))
+
+
+def _count_resident_kib() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() >> 10
 
 
 def _run_in_child(case: Case, root: Path) -> None:
@@ -130,12 +137,13 @@ def _wait_for(child: int) -> tuple[int, resource.struct_rusage]:
         pause_s = min(0.05, pause_s * 1.3)
 
 
-def _find_faults(top: Path, case: Case, status: int, usage: resource.struct_rusage) -> Iterator[str]:
+def _find_faults(top: Path, outcome: Outcome) -> Iterator[str]:
     """Yield the faults of a case that has run, each as a text that is the same for the same fault."""
+    case, status = outcome.case, outcome.exit_code
     out, err = ((top / "a" / name).read_bytes().decode("utf-8", "replace") for name in (".out", ".err"))
     if "Traceback (most recent" in err or "error: internal error" in err:
         yield f"internal error: {_summarize(err)}"
-    if usage.ru_utime + usage.ru_stime > MAX_PROCESSOR_S or status < 0:
+    if outcome.processor_s > MAX_PROCESSOR_S or status < 0:
         yield f"too slow, or killed: status {status}"
     elif status not in EXIT_CODES:
         yield f"exit code {status}"
@@ -146,7 +154,7 @@ def _find_faults(top: Path, case: Case, status: int, usage: resource.struct_rusa
         and "--strict" not in case.arguments
     ):
         yield "code 2 without a message"
-    if usage.ru_maxrss > MAX_MEMORY_KIB:
+    if outcome.memory_kib > MAX_MEMORY_KIB:
         yield "memory"
     yield from _find_faulty_texts(out, err, case)
     yield from _find_faulty_files(top, case)

@@ -369,9 +369,13 @@ def _find_source_lines(code: _Code) -> tuple[IdArray | None, tuple[SourceLine, .
 def _number_line(table: LineTable, row: int, lines: dict[SourceLine, int]) -> int:
     if row < 0 or not table.lines[row]:
         return -1
-    caller = int(table.callers[row])
-    inlined = None if caller < 0 else SourceLine(table.find_file(caller), int(table.lines[caller]))
-    line = SourceLine(table.find_file(row), int(table.lines[row]), inlined)
+    calls = [row]  # outwards; damaged tables may lead back
+    while (caller := int(table.callers[calls[-1]])) >= 0 and caller not in calls:
+        calls.append(caller)
+    line: SourceLine | None = None
+    for call in reversed(calls):
+        line = SourceLine(table.find_file(call), int(table.lines[call]), line)
+    assert line is not None
     return lines.setdefault(line, len(lines))
 
 

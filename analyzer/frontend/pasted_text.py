@@ -26,7 +26,7 @@ _MAX_ROUNDS = 8  # of marks inside marks
 _MIN_ESCAPED_LINES = 3
 
 _SPACES = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
-_INVISIBLE = "\u00ad\u200b-\u200f\u202a-\u202e\u2060\ufeff"
+_INVISIBLE = "\u00ad\u200b-\u200f\u2060\ufeff"
 _LINE_ENDS = "\u0085\u2028\u2029"
 _OPENING_QUOTE = "\u2018"  # also what becomes of a backquote
 _SUBSTITUTES = {
@@ -38,7 +38,7 @@ _SUBSTITUTES = {
     **{chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)},  # full width
 }
 _PASSED_OVER = '"[^"\n]*"|//[^\n]*|'  # strings and comments: what stands there changes no code
-_ODD_STRING = f"\u201c[^\u201d\n]*\u201d|{_OPENING_QUOTE}\\(|\x1b\\[[0-9;?]*[A-Za-z]"
+_ODD_STRING = f"\u201c[^\u201d\n]*\u201d|{_OPENING_QUOTE}\\(|\x1b\\[[0-9;]*[mK]"
 _ODD = f"({_ODD_STRING}|[{_SPACES}{_INVISIBLE}{_LINE_ENDS}{''.join(_SUBSTITUTES)}])"
 _COLOR_MARK = "\x1b["
 _ENTITY_NAMES = r"&(?:lt|gt|amp|quot|apos|nbsp|#\d{1,7}|#x[0-9a-fA-F]{1,6});"

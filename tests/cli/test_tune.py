@@ -87,7 +87,7 @@ def test_inputs_that_are_none_are_an_error(
 def test_a_file_that_is_no_artifact_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez(tmp_path / "other.npz", a=np.arange(3))
     assert run(["tune", "choose", str(tmp_path / "other.npz"), "--m", "1"]) == 2
-    assert "this is no artifact of tune" in capsys.readouterr().err
+    assert "no artifact of tune" in capsys.readouterr().err
 
 
 def test_values_of_a_parameter_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

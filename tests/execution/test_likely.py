@@ -77,4 +77,4 @@ def rules_of(folder: Path, *code: str) -> list[str]:
     launch = Launch(grid=Dim3(1), block=Dim3(64))
     report = analyzer.analyze(str(listing), "a100", options=analyzer.Options(launch=launch))
     notes = report.kernels[0].counts.assumptions
-    return [note.split(": ", 1)[1].split("; it hangs")[0] for note in notes if note.startswith("branch at")]
+    return [note.split(": ", 1)[1].split("; it depends")[0] for note in notes if note.startswith("branch at")]

@@ -260,7 +260,9 @@ def test_a_trace_gives_its_counts_to_the_dump(tmp_path: Path, capsys: Capture) -
     direct = report_of(capsys, REPORT16, "-k", "#16", *launch[2:])
     beside = report_of(capsys, REPORT16, "-k", "#16", "--trace", trace)
     assert direct["name"] == beside["name"] == "vector_add"
-    assert counts(beside)["provenance"] == "traced"
+    assert counts(beside)["provenance"] == beside["traffic"].pop("read_provenance") == "traced"
+    assert beside["traffic"].pop("written_provenance") == "traced"
+    assert direct["traffic"].pop("read_provenance") == direct["traffic"].pop("written_provenance") == "exact"
     for key in ("traffic", "mix", "registers", "instructions"):
         assert direct[key] == beside[key]
     assert counts(direct)["executed_warp_instructions"] == counts(beside)["executed_warp_instructions"]

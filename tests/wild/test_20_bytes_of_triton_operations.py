@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from triton_tasks import divide, moved
+from triton_task_cases import divide, moved
 
 FOLDER = Path(__file__).parent / "20-triton-operations"
 Capture = pytest.CaptureFixture[str]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from triton_tasks import divide, moved
+from triton_task_cases import divide, moved
 
 from analyzer.cli.app import run
 

@@ -167,7 +167,7 @@ def test_the_report_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["analyze", str(FOLDER / SASS[1]), *options]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "counts exact" not in text
-    assert "hangs on the order of warps: no barrier between" in text
+    assert "depends on the order of warps: no barrier between" in text
 
 
 # ---- traps ---------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ ELSEWHERE = {
     Semantics.NEXT_CTA,
     Semantics.BARRIER_REDUCTION,
     Semantics.MEMORY_FENCE,
+    Semantics.TRAP,
     *MBARRIER_SEMANTICS,
     *BULK_WRITE_SEMANTICS,
 }
