@@ -1,4 +1,4 @@
-"""Case 26: a line number of 5,000 digits, more than Python converts, is no line number."""
+"""Case 26: numbers of 5,000 digits, more than Python converts, and opcodes of as many characters."""
 
 import re
 import shutil
@@ -28,3 +28,13 @@ def test_a_number_of_5000_digits_in_ttir_is_left_out(
     (tmp_path / "scale_rows.ttir").write_text(text)
     assert run(["analyze", str(tmp_path / "scale_rows.cubin"), "-g", "h100", *COMMAND]) == 0
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("opcode", ["A" * 5000, "mov ." + "u" * 5000, "add." + "u" * 5000])
+def test_an_opcode_of_5000_characters_is_an_error_at_its_place(
+    opcode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "k.ptx"
+    path.write_text(f".version 8.0\n.target sm_80\n.visible .entry k()\n{{\n  {opcode} %r1, 0;\n  ret;\n}}\n")
+    assert run(["analyze", str(path), "--virtual"]) == 2
+    assert "k.ptx:5:3: error: an opcode of more than 256 characters" in capsys.readouterr().err

@@ -29,7 +29,7 @@ from analyzer.frontend.ptx.statements import (
 )
 from analyzer.ir.module import SourceLine
 
-MAX_INSTRUCTION_CHARACTERS = 1 << 16
+MAX_INSTRUCTION_CHARACTERS, _MAX_OPCODE_CHARACTERS = 1 << 16, 1 << 8
 _NAME = r"[A-Za-z_$%][\w$]*+"
 _ITEM = re.compile(
     rf"(\s*+)(?:({_NAME})\s*+:(?!:)(?:\s*+\.(branchtargets|calltargets|callprototype)\b([^;]*);)?"  # 2-4
@@ -178,6 +178,9 @@ class BodyParser:
         if words and words[0][0] == ".":  # `mov .u32 %r1, 0`
             opcode, operand_text = _join_opcode(opcode, operand_text)
             words = operand_text.split()
+        if len(opcode) > _MAX_OPCODE_CHARACTERS:
+            message = f"an opcode of more than {_MAX_OPCODE_CHARACTERS} characters"
+            raise self._text.make_error(message, match.start(7))
         name, modifiers = _split_opcode(opcode)
         operands: tuple[PtxOperand, ...] = ()
         if words:
