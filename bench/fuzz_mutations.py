@@ -216,9 +216,11 @@ class Mutator:
         root, others = [tree], [donor]
         for _ in range(self._choose_count()):
             places = list(_iterate_places(root))
+            if not places:
+                break
             holder, key = self.random.choice(places)
             self._edit_place(holder, key, places, list(_iterate_places(others)))
-        return root[0]
+        return root[0] if root else None
 
     def _edit_place(self, holder: Any, key: Any, places: list[Any], others: list[Any]) -> None:
         """Change one element of a list or value of a dict."""
