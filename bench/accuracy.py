@@ -172,8 +172,8 @@ _MISSING = (
 
 _CLOCK_HEAD = """Most repeats of the A4000's convolutions take the same time. In the others the first
 ones run at a higher clock, 1.08 to 1.25 times as fast, until about 25 ms have gone by; for kernels of 1.2 to
-1.4 ms the median of 32 is then either. Which rows these are hangs on how long the GPU lay idle while the next
-kernel was compiled, not on the kernel (`bench/kernels/clocks.py`): of two codes that differ in `read_only`
+1.4 ms the median of 32 is then either. Which rows these are depends on how long the GPU lay idle while the
+next kernel was compiled, not on the kernel (`bench/kernels/clocks.py`): of codes that differ in `read_only`
 alone often one began so. All rows count above; here they stand apart, and once more all together, each by
 what a repeat took at the clock that the GPU came to: the only one at which configurations can be compared.
 """

@@ -39,7 +39,7 @@ HEADING = """# What is exact
 
 Counts and addresses of abstract execution against closed forms of the algorithms, which are written down from
 the sources and not read off the code. A launch is exact when the report says so and every truth holds to the
-last digit; nothing is rounded. Launches whose control hangs on memory are exact with the contents supplied,
+last digit; nothing is rounded. Launches whose control depends on memory are exact with the contents supplied,
 and must be called not exact without. Hardware counters play no part here.
 
 Bytes are of global memory and of the whole grid; distinct ones are counted once. A request is an execution of
@@ -85,7 +85,7 @@ class CaseResult:
         if (self.provenance == "exact") != self.case.is_exact:
             wrong.insert(0, f"counts are {self.provenance}{self.reason and ': '}{self.reason}")
         if not self.case.is_exact and not self.reason:
-            wrong.append("nothing is named that the counts hang on")
+            wrong.append("nothing is named that the counts depend on")
         return wrong
 
 
@@ -215,7 +215,7 @@ def format_result(outcome: CaseResult) -> str:
     if outcome.case.is_exact:
         return "exact"
     _, _, instruction = outcome.reason.partition(" ")
-    return f"not exact, and says so: hangs on {find_opcode_family(instruction.split()[0])}"
+    return f"not exact, and says so: depends on {find_opcode_family(instruction.split()[0])}"
 
 
 def main() -> None:

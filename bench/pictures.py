@@ -5,7 +5,7 @@
 
 A picture of a terminal is made from the same renderers as the command's output, on a recording console
 of a fixed width, so it comes out the same from the same report. A picture of a page is taken by Chromium
-(playwright, of the extra `dev`), which must be installed; its bytes hang on the fonts of the machine.
+(playwright, of the extra `dev`), which must be installed; its bytes depend on the fonts of the machine.
 """
 
 import argparse

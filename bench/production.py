@@ -135,7 +135,7 @@ would settle them (docs/execution.md).
 """
 
 
-_COLUMNS = ("kernel", "architecture", "branches reached", "settled", "share", "counts", "hangs on")
+_COLUMNS = ("kernel", "architecture", "branches reached", "settled", "share", "counts", "depends on")
 
 
 def _format_cells(one: EntryResult) -> tuple[str, ...]:

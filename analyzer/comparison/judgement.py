@@ -3,7 +3,7 @@
 What is looked at, in this order:
 
 1. Is the basis good enough? Another architecture or model on one side, control codes on one side only,
-   opcodes that nobody knows, counts that hang on branches or trips that nobody knows: then only work that
+   opcodes that nobody knows, counts that depend on branches or trips that nobody knows: then only work that
    grew or shrank by a great deal is believed, and the rest is unclear.
 2. Predicted cycles beyond `CYCLES_LARGE`: significant, whatever the reason.
 3. Predicted cycles beyond `CYCLES_NOISE` with a counter that explains them (sectors, wavefronts, spills,

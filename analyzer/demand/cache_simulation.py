@@ -146,7 +146,7 @@ class GridReuse(Struct, frozen=True):
     dram_sectors: float | None = None
     n_ctas: float = 0.0  # that have work; 0: not known
     cta_read_sectors: float | None = None  # distinct ones of a CTA; None: not known
-    # Distinct bytes and sectors of a request of loads whose addresses do not hang on other loads, by row.
+    # Distinct bytes and sectors of a request of loads whose addresses do not depend on other loads, by row.
     patterns: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     n_waves: float = 1.0  # of the CTAs that have
     # Distinct over requested sectors by row where the distinct sectors themselves were counted.

@@ -1,7 +1,7 @@
 """Extremes of what unknown addresses can do: the least and the most that a launch may ask of memory.
 
-Where the addresses of a request hang on something that nobody gave, its lanes may all read one sector or one
-sector each, and its bytes may all hit the L1 or all come from DRAM. A model that is asked for both ends gives
+Where the addresses of a request depend on something that nobody gave, its lanes may all read one sector or
+one each, and its bytes may all hit the L1 or all come from DRAM. A model that is asked for both ends gives
 the interval of the report.
 
     request of 32 lanes, unknown stride     least: 1 sector, hits L1     most: 32 sectors, from DRAM

@@ -86,7 +86,7 @@ def assign_gpus(
         same = versions.setdefault(kernel.name, [])
         places.append(len(same))
         same.append(kernel.arch)
-    # What each GPU takes hangs on the architectures alone, which are the same for most names.
+    # What each GPU takes depends on the architectures alone, which are the same for most names.
     takes: dict[tuple[str, ...], list[set[int]]] = {}
     for kernel, place in zip(kernels, places, strict=True):
         archs = tuple(versions[kernel.name])

@@ -31,7 +31,7 @@ from analyzer.models.unknown_extremes import (
 )
 from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
 
-_MIN_BRANCH_SHARE = 0.01  # of instructions: what less hangs on decides no time
+_MIN_BRANCH_SHARE = 0.01  # of instructions: what less depends on decides no time
 _EXTREMES = (WorkAssumption.LEAST, WorkAssumption.MOST)
 CountWork = Callable[[WorkAssumption], CountedLaunch | None]
 

@@ -1,4 +1,4 @@
-"""What a prediction hangs on and nobody gave: the first thing that a report says.
+"""What a prediction depends on and nobody gave: the first thing that a report says.
 
 Each kind (trips of loops, branches, addresses) is one entry with the options that settle it, so that one more
 command line answers all: `addresses unknown: give --arg 2=N (n)`.
@@ -14,7 +14,7 @@ from analyzer.flow.missing_code import format_missing_code
 from analyzer.report.analyze_schema import UnknownEntry
 from analyzer.report.kernel_analysis import KernelAnalysis
 
-_MIN_SHARE = 0.01  # of instructions or requests: what less hangs on decides no time
+_MIN_SHARE = 0.01  # of instructions or requests: what less depends on decides no time
 
 
 def make_unknown_entries(analysis: KernelAnalysis) -> tuple[UnknownEntry, ...]:
@@ -73,7 +73,7 @@ def _iterate_static_unknowns(analysis: KernelAnalysis) -> Iterator[UnknownEntry]
 def _iterate_executed_unknowns(profile: ExecutionProfile) -> Iterator[UnknownEntry]:
     """Yield what is unknown of an executed launch.
 
-    An argument that decides several kinds is asked for in one way: `fill:N` where trips hang on it.
+    An argument that decides several kinds is asked for in one way: `fill:N` where trips depend on it.
     """
     asked: dict[str, MissingInput] = {}  # by the option without its value
 

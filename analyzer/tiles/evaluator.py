@@ -235,7 +235,7 @@ class TileEvaluator:
         if isinstance(mask, TileMask):
             return count_true(mask)
         assert mask is not None
-        return self._assume_all(site, mask, "its mask is taken to let all elements through")
+        return self._assume_all(site, mask, "its mask is assumed to be true everywhere")
 
     def _count_flag(self, site: WorkSite, flag: TileValue | None) -> IntArray:
         """Return 1 where a bulk copy runs, 0 where its flag is false."""

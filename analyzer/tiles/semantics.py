@@ -413,7 +413,7 @@ def _evaluate_and(context: EvaluationContext, operation: Operation, operands: Op
         if isinstance(one, TileMask) and isinstance(other, Unknown):
             if one.is_splat and not one.flag.any():
                 return one
-            context.note(f"a mask {other.reason or 'that is not known'} is taken to let all elements through")
+            context.note(f"a mask {other.reason or 'that is not known'} is assumed to be true everywhere")
             return one
     return _and(context, operation, operands)
 

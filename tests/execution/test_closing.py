@@ -162,7 +162,7 @@ def test_loops_with_assumed_ends_are_closed_around_each_other() -> None:
 
 
 def test_what_nobody_knows_need_not_be_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products, what is computed from them, and branches of divisions that hang on it."""
+    """Products, what is computed from them, and branches of divisions that depend on it."""
     (kernel,) = load_packed_dump("divided_products_80").kernels
     launch = Launch(
         grid=Dim3(24),

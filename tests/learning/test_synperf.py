@@ -68,7 +68,7 @@ def test_a_category_is_learned_kept_and_read_again(tmp_path: Path) -> None:
     again = load_synperf(path)
     assert again.card == weights.card
     features = np.array([weights.card.feature_low, weights.card.feature_high])
-    # not to the digit: float32 sums hang on where the arrays lie in memory
+    # not to the digit: float32 sums depend on where the arrays lie in memory
     np.testing.assert_allclose(again.network.predict(features), weights.network.predict(features), rtol=1e-6)
     assert path.stat().st_size < 1 << 20
 

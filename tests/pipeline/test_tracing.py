@@ -152,7 +152,7 @@ def test_guards_are_told_where_execution_knows_them() -> None:
     every, half = 0xFFFFFFFF, 0xFFFF0000
     assert masks_of(
         "S2R R0, SR_TID.X",
-        "ISETP.GE.AND P0, PT, R0, 0x10, PT",  # a branch hangs on it
+        "ISETP.GE.AND P0, PT, R0, 0x10, PT",  # a branch depends on it
         "@P0 MOV R5, 0x1",  # outside of the slice, its predicate is computed all the same
         "ISETP.GE.AND P1, PT, R0, 0x8, PT",  # decides nothing: not computed
         "@P1 MOV R6, 0x1",

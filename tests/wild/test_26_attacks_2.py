@@ -354,7 +354,7 @@ def test_an_unwritable_baseline_is_known_before_the_work(
         assert "cannot write the baseline" in said
 
 
-SLOW = (  # a loop whose addresses hang on a hash, so that each iteration is executed
+SLOW = (  # a loop whose addresses depend on a hash, so that each iteration is executed
     "S2R R0, SR_TID.X", "MOV R4, RZ", "IMAD R2, R2, 0x61c8864f, R4", "LOP3.LUT R3, R2, 0x3c, RZ, 0xc0, !PT",
     "IADD3 R3, R3, R1, RZ", "STL [R3], R2", "LDL R2, [R3]", "IADD3 R4, R4, 0x1, RZ",
     "ISETP.GE.AND P0, PT, R4, 0x7d0, PT", "@!P0 BRA 0x20", "EXIT",

@@ -160,7 +160,7 @@ def _is_adjacent(access: MemoryAccess, opcode: Opcode) -> bool:
 def _find_repeated_rows(model_input: ModelInput, elements: Collection[int]) -> frozenset[int]:
     """Return the instructions that each element needs for itself.
 
-    They hang on a loaded element, or on the number of the thread, and lead neither to an address
+    They depend on a loaded element, or on the number of the thread, and lead neither to an address
     of these accesses nor to a branch.
     """
     kernel, chains = model_input.kernel, find_def_use_chains(model_input.cfg)

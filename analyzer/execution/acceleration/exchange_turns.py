@@ -28,7 +28,7 @@ _NO_ADDRESS = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 class ExchangeTurns:
-    """Outcomes of branches that hang on an atomic exchange, of one kernel."""
+    """Outcomes of branches that depend on an atomic exchange, of one kernel."""
 
     def __init__(self, kernel: CompiledKernel) -> None:
         self.kernel = kernel
@@ -48,7 +48,7 @@ class ExchangeTurns:
     ) -> BoolArray:
         """Return the lanes that leave a retry loop at one of its branches, [n_warp or 1, 32 or 1].
 
-        At a branch that does not hang on the exchange none leaves, until each lane can have had its turn.
+        At a branch that does not depend on the exchange none leaves, until each lane can have had its turn.
         Raises SymbolicIterationFailed where lanes meet on other addresses in the next iteration.
         """
         retry = self.retry_loops[loop.index]
@@ -72,7 +72,7 @@ class ExchangeTurns:
         return f"up to {most} trips: lanes that meet on an address take turns, no other warp interferes"
 
     def find_taken_on_success(self, end: Terminator, unknown: UnknownOrigins) -> bool | None:
-        """Return whether a branch is taken when the exchange succeeds that it hangs on; None for others."""
+        """Return whether a branch is taken when the exchange succeeds that it depends on; None for others."""
         for retry in self.retry_loops.values():
             if end.row in retry.taken_on_success:
                 return retry.taken_on_success[end.row]

@@ -251,7 +251,7 @@ class SymbolicIteration(AbstractMachine):
         """Return how often the period repeats, for each of these warps or as one number for all."""
         if self.warp_max_repeats is None:
             return np.full(1, self.max_repeats, dtype=np.int64)
-        if self.convergence.cta_barriers.has_reduced:  # a warp's iterations hang on those of others
+        if self.convergence.cta_barriers.has_reduced:  # a warp's iterations depend on those of others
             least = int(self.warp_max_repeats[self.first_group.warp_indices].min())
             return np.full(len(rows), min(least, self.max_repeats), dtype=np.int64)
         return np.minimum(self.warp_max_repeats[rows], self.max_repeats)

@@ -1,4 +1,4 @@
-"""Approximations that code corrects: what comes out does not hang on their last bits.
+"""Approximations that code corrects: what comes out does not depend on their last bits.
 
 Division of integers makes the reciprocal too small by one or two units in the last place, and corrects it:
 

@@ -1,7 +1,7 @@
 """Loads that the exit of a loop depends on, and what elements they read.
 
-`for (i = 0; i < counts[e]; i++)` hangs on one load, which one number everywhere in `counts` settles. The rows
-of a sparse matrix, `for (i = start[r]; i < start[r + 1]; i++)`, hang on the difference of two.
+`for (i = 0; i < counts[e]; i++)` depends on one load, which one number everywhere in `counts` settles. The
+rows of a sparse matrix, `for (i = start[r]; i < start[r + 1]; i++)`, depend on the difference of two.
 """
 
 from msgspec import Struct

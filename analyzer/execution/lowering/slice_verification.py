@@ -1,7 +1,7 @@
 """Verification of a compiled kernel: what its actions read has a value, or is unknown and says so.
 
 Execution runs the instructions of the slice alone. An instruction that it skips while something later reads a
-register that this instruction writes would leave an old value there, and counts that hang on it would look
+register that this instruction writes would leave an old value there, and counts that depend on it would look
 exact. So the segments are checked after they are built, with no help of the analysis that chose the slice:
 
 1. Liveness, backwards over the segments, by what actions and terminators read and write themselves.

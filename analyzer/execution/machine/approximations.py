@@ -3,7 +3,7 @@
 MUFU differs from the correct result by some units in the last place, in a way that is not documented. Code
 around it often corrects that: a correctly rounded quotient is the same whatever it is. So a segment with
 such a function is followed with three values for each of its results: as computed, and somewhat smaller and
-larger. Where all three meet again, nothing hangs on the last bits; where one is used that still differs, in
+larger. Where all three meet again, nothing depends on the last bits; where one is used that still differs, in
 an address, a branch or a later segment, it is in doubt.
 
     MUFU.RCP R4, R3        R4: 0.33333334, below 0.33333331, above 0.33333337
@@ -52,7 +52,7 @@ class _Sides(Struct, frozen=True, eq=False):
 
 
 class ApproximateResults:
-    """Registers that hang on the last bits of approximations, while a group runs one segment."""
+    """Registers that depend on the last bits of approximations, while a group runs one segment."""
 
     def __init__(self, machine: OperandReader, view: RegisterView) -> None:
         self.machine, self.view = machine, view

@@ -10,7 +10,7 @@ Origins. Each value has the origin of its unknown lanes: None if all lanes are k
 0 for a known lane, and else the row of the instruction that made the unknown value plus 1, or a larger number
 (see `CtaBatch.describe_origin`). Without `DIVERGENT_FLAG` the unknown lanes of a warp all differ from the
 value that is held by the same amount (see `UnknownWords`). With `DOUBT_FLAG` the value that is held is one of
-those that it may have, and is computed with: which one hangs on the order of warps, or on the last bits of a
+those that it may have, and is computed with: which one depends on the order of warps, or on last bits of a
 function (see `doubts`).
 
 Example, 2 CTAs in one column with 4 warps each: threadIdx.x is [1, 1, 4, 32], blockIdx.x is [2, 1, 1, 1],

@@ -44,7 +44,7 @@ class SpeculationTracker:
     def mark_all_blocks(self, row: int, origin: int = 0) -> None:
         """Trust no count: how execution continues from this instruction is unknown.
 
-        origin: what that hangs on (see `RegisterState`), 0 for the instruction itself.
+        origin: what that depends on (see `RegisterState`), 0 for the instruction itself.
         """
         self.counters.speculative_blocks.update(range(len(self.kernel.cfg.blocks)))
         self.counters.speculative_instructions.setdefault(row, 0.0)

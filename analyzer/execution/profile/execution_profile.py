@@ -67,7 +67,7 @@ class MemoryAccess(Struct, frozen=True, kw_only=True):
     table_bytes: float | None = None  # size of the table that is accessed; None if not bounded
     first_touch_share: float = 1.0  # share of its sectors that no earlier indirect request has asked for
     base_address: int | None = None  # the address if all unknown words were zero
-    missing_inputs: tuple[MissingInput, ...] = ()  # that nobody gave and that it hangs on
+    missing_inputs: tuple[MissingInput, ...] = ()  # that nobody gave and that it depends on
     address_provenance: Provenance = Provenance.TRACED  # of the addresses of requests, however often made
 
 

@@ -1,4 +1,4 @@
-"""Inputs of a launch that nobody gave and that something hangs on, with the options that give them."""
+"""Inputs of a launch that nobody gave and that something depends on, with the options that give them."""
 
 from msgspec import Struct
 

@@ -34,8 +34,8 @@ class MissingInputSearch(Struct, frozen=True, eq=False):
         """Return the input that would make the words of an origin known; None if no argument does.
 
         origin_row: row of an instruction, or the number of instructions plus the number of a reason.
-        exit_row: a branch that leaves a loop and hangs on it; one number for a whole buffer settles how many
-        iterations that takes, unless they are the difference of two loads.
+        exit_row: a branch that leaves a loop and depends on it; one number for a whole buffer settles its
+        iterations, unless they are the difference of two loads.
         """
         n_rows = len(self.kernel.cfg.kernel)
         if origin_row >= n_rows:

@@ -448,7 +448,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         if possible:
             places = ", ".join(f"{int(cfg.kernel.addresses[row]):#06x}" for row in dict.fromkeys(possible))
             causes = "; ".join(map(self._format_origin, sorted(self.sums.doubts)))
-            notes.append(f"the address at {places} is one of several that are possible: it hangs on {causes}")
+            notes.append(f"the address at {places} is one of several possible ones: it depends on {causes}")
         estimated = [
             t for t in self._sort_totals() if AddressConfidence.NONE < t.trust < AddressConfidence.POSSIBLE
         ]

@@ -120,7 +120,7 @@ class KernelPanel(Struct, frozen=True, kw_only=True):
     n_memory_hidden: int  # instructions that no warp reaches, or beyond the most that are listed
     mix: tuple[tuple[str, int, float], ...]  # opcode, instructions, share of the most frequent
     counts: str  # where execution counts come from
-    unknown: str  # what the prediction hangs on and nobody gave, and the options that settle it
+    unknown: str  # what the prediction depends on and nobody gave, and the options that settle it
 
 
 def make_kernel_panel(index: int, kernel: KernelReport, views: Mapping[tuple[str, str], int]) -> KernelPanel:
