@@ -188,7 +188,7 @@ def _find_faulty_texts(out: str, err: str, case: Case) -> Iterator[str]:
 def _find_faulty_files(top: Path, case: Case) -> Iterator[str]:
     """Yield what is wrong with the files after a run."""
     folder = top / "a" / "work"
-    named = [word.partition("=")[2] if word.startswith("--") else word for word in case.arguments]
+    named = [*case.arguments, *(word.partition("=")[2] for word in case.arguments)]
     outputs = {Path(os.path.normpath(folder / word)) for word in named if word and "\0" not in word}
     outputs |= {folder / "warplens-baseline.json", folder / "warplens-baseline", top / "a" / "home"}
     outputs |= {top / "a" / name for name in (".out", ".err")}

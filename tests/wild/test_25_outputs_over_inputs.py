@@ -258,7 +258,10 @@ def test_workers_hold_to_the_outputs_too(folder: Path, capsys: Capture) -> None:
     rows = "".join(f"{name},h100,4,128,5\n" for name in ("other.sass", "k.sass", "k.sass"))
     Path("cases.csv").write_text(f"dump,gpu,grid,block,time_us\n{rows}")
     before = Path("k.sass").read_bytes()
-    assert run(["validate", "cases.csv", "--no-cache", "-m", "roofline", "--jobs", "2", "-o", "k.sass"]) == 2
+    table = str(
+        folder / "cases.csv"
+    )  # workers are kept from test to test, and stay in the folder of the first
+    assert run(["validate", table, "--no-cache", "-m", "roofline", "--jobs", "2", "-o", "k.sass"]) == 2
     assert "would replace" in capsys.readouterr().err
     assert Path("k.sass").read_bytes() == before
 
