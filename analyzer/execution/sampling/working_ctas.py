@@ -17,9 +17,8 @@ from analyzer.execution.lowering.segments import Segment
 from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.access_log import AccessLog, reject_all
 from analyzer.execution.machine.budget import Budget, StopExecution
-from analyzer.execution.machine.cta_batch import CtaBatch
+from analyzer.execution.machine.cta_batch import CtaBatch, limit_ctas_by_memory
 from analyzer.execution.machine.register_state import LockstepGroup
-from analyzer.execution.machine.shared_memory import SharedMemoryTooLargeError
 from analyzer.execution.sampling.execution_task import ExecutionTask
 from analyzer.ir.arrays import IntArray
 
@@ -38,14 +37,15 @@ def find_working_ctas(task: ExecutionTask, budget: Budget) -> WorkingCtas | None
     if not task.kernel.loop_forest.loops:
         return None
     grid = task.shape.grid
-    numbers = _choose_ctas(grid.count, max(1, _MAX_CHECKED_WARPS // task.shape.warps_per_cta))
+    most = limit_ctas_by_memory(task.kernel, task.shape, _MAX_CHECKED_WARPS // task.shape.warps_per_cta)
+    numbers = _choose_ctas(grid.count, most)
     batch = CtaBatch(task.kernel, task.image, task.shape, numbers, np.ones(len(numbers)))
     log = AccessLog(batch, access_filter=reject_all)
     machine = _LoopEntryMachine(task.kernel, batch, task.options.branch_decider, budget, (), log)
     try:
         machine.start()
         machine.run()
-    except (StopExecution, SharedMemoryTooLargeError):
+    except StopExecution:
         return None
     works = machine.has_entered_loop.reshape(len(numbers), -1).any(axis=1)
     if works.all() or not works.any():
