@@ -203,7 +203,7 @@ def _find_faulty_files(top: Path, case: Case) -> Iterator[str]:
 
 def is_control(character: str) -> bool:
     """Return whether a character would steer a terminal."""
-    return character != "\n" and unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp")
+    return character not in "\n\t" and unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp")
 
 
 def is_silent(text: str) -> bool:
