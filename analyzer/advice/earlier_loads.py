@@ -51,21 +51,29 @@ def find_startable_loads(model_input: ModelInput, row: int) -> frozenset[int]:
     loop = find_loop(model_input, row)
     if loop is None:
         return frozenset()
-    rows, chains = frozenset(list_loop_rows(model_input, loop)), find_def_use_chains(model_input.cfg)
-    kernel = model_input.kernel
+    rows, kernel = frozenset(list_loop_rows(model_input, loop)), model_input.kernel
     is_shared_set = any(_sets_shared_memory(kernel.find_opcode(one)) for one in rows)
     spaces = GLOBAL_SPACES if is_shared_set else GLOBAL_SPACES | SHARED_SPACES
-    awaited = frozenset[int]().union(*chains.sources(row).scoreboards.values())
     return frozenset(
         one
-        for one in awaited & rows
+        for one in find_awaited_loads(model_input, row) & rows
         if find_loop(model_input, one) is loop
-        and _is_load(kernel.find_opcode(one), spaces)
+        and kernel.find_opcode(one).space in spaces
         and not _needs_itself(model_input, one, rows)
     )
 
 
-def _is_load(opcode: Opcode, spaces: Collection[AddressSpace]) -> bool:
+def find_awaited_loads(model_input: ModelInput, row: int) -> frozenset[int]:
+    """Return the loads from global and shared memory that an instruction waits for."""
+    awaited = find_def_use_chains(model_input.cfg).sources(row).scoreboards.values()
+    spaces, kernel = GLOBAL_SPACES | SHARED_SPACES, model_input.kernel
+    return frozenset(
+        one for one in frozenset[int]().union(*awaited) if is_load(kernel.find_opcode(one), spaces)
+    )
+
+
+def is_load(opcode: Opcode, spaces: Collection[AddressSpace]) -> bool:
+    """Return whether an instruction loads from one of some memories."""
     return opcode.kind is OpKind.LOAD and opcode.space in spaces
 
 

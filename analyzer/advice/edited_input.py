@@ -44,7 +44,7 @@ def edit_occupancy(model_input: ModelInput, occupancy: Occupancy, note: str) -> 
     """
     if model_input.grid is not None:
         return Edit(edit_input(model_input, occupancy=occupancy), note=note)
-    wave_ctas = model_input.gpu.sm_count * max(1, occupancy.ctas_per_sm)
+    wave_ctas = occupancy.count_wave_ctas(model_input.gpu.sm_count)
     edited = edit_input(model_input, occupancy=occupancy, grid_ctas=wave_ctas)
     return Edit(edited, work_scale=model_input.grid_ctas / wave_ctas, note=note)
 

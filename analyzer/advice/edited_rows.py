@@ -1,4 +1,4 @@
-"""A launch without some of its instructions, with some of them repeated, or without some of their waits.
+"""A launch without some of its instructions, or with some of them repeated.
 
 Rows move, so all that names rows is renamed: arrays lose or repeat entries, blocks shrink or grow, accesses
 and hit rates get new rows. A block may be left empty: models pass over it. What waited for a removed
@@ -25,32 +25,11 @@ from analyzer.flow.cfg import BasicBlock, Cfg
 from analyzer.flow.def_use import DefUseChains, find_def_use_chains
 from analyzer.ir.module import Kernel
 from analyzer.ir.opcode import ARITHMETIC_KINDS, Opcode, OpKind
-from analyzer.isa.control_encoding import NO_BARRIER, ControlCodeColumns
+from analyzer.isa.control_encoding import ControlCodeColumns
 from analyzer.models.interface import ModelInput
 
 _Value = TypeVar("_Value")
 _Table = TypeVar("_Table", AccessBytes, ControlCodeColumns)
-
-
-def without_waits(model_input: ModelInput, rows: Collection[int]) -> ModelInput:
-    """Return an input whose instructions at some rows wait for no scoreboard.
-
-    Instructions that do nothing but wait are removed.
-    """
-    kernel, codes = model_input.kernel, model_input.control_codes
-    wait_mask, chosen = codes.wait_mask.copy(), np.array(sorted(rows), dtype=np.int64)
-    wait_mask[chosen] = 0
-    waits = kernel.form_table.make_opcode_mask(is_counted_wait)[kernel.opcode_ids[chosen]]
-    edited = replace(model_input, control_codes=replace(codes, wait_mask=wait_mask))
-    return without_rows(edited, chosen[waits].tolist())
-
-
-def without_result_scoreboards(model_input: ModelInput, rows: Collection[int]) -> ModelInput:
-    """Return an input in which nothing waits for the results of some instructions."""
-    codes = model_input.control_codes
-    write_barrier = codes.write_barrier.copy()
-    write_barrier[sorted(rows)] = NO_BARRIER
-    return replace(model_input, control_codes=replace(codes, write_barrier=write_barrier))
 
 
 def find_waiting_row(model_input: ModelInput, row: int) -> int | None:
@@ -102,14 +81,14 @@ def find_dead_rows(cfg: Cfg, removed: Collection[int]) -> frozenset[int]:
     rows = range(cfg.blocks[-1].stop)
     roots = {row for row in rows if not is_pure[row]}
     gone = frozenset(removed)
-    return _find_needed_rows(chains, roots, _NO_ROWS) - _find_needed_rows(chains, roots - gone, gone) - gone
+    return find_needed_rows(chains, roots) - find_needed_rows(chains, roots - gone, gone) - gone
 
 
 _NO_ROWS = frozenset[int]()
 
 
-def _find_needed_rows(
-    chains: DefUseChains, roots: Collection[int], removed: frozenset[int]
+def find_needed_rows(
+    chains: DefUseChains, roots: Collection[int], removed: frozenset[int] = _NO_ROWS
 ) -> frozenset[int]:
     """Return some instructions and all that write what these need, but for removed ones."""
     found, work = set(roots), list(roots)

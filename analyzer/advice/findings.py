@@ -64,7 +64,7 @@ def _make_finding(rule: Rule, result: ModelResult, sites: tuple[Site, ...], edit
         _note_hit_rates(result, edit),
     ]
     basis = "; ".join(note for note in notes if note)
-    return _compose_finding(rule, result, sites, gain, basis, action=edit.action)
+    return _compose_finding(rule, result, sites, gain, basis, edit)
 
 
 def _make_limited_finding(rule: Rule, result: ModelResult, sites: tuple[Site, ...]) -> Finding:
@@ -79,20 +79,19 @@ def _compose_finding(
     sites: tuple[Site, ...],
     gain_cycles: float,
     basis: str,
-    *,
-    action: str | None = None,
+    edit: Edit | None = None,
 ) -> Finding:
-    """Compose a finding; action: of its edit, None without one."""
+    """Compose a finding; edit: that the model was asked with, None where the gain is a limit."""
     before = result.prediction.cycles
     return Finding(
         rule=rule.name,
         message=sites[0].message,
-        action=action or rule.action,
+        action=rule.action if edit is None else edit.action or rule.action,
         row=sites[0].row,
         other_rows=list_rows(sites[1:]),
         gain_cycles=gain_cycles,
         gain_share=gain_cycles / before if before else 0.0,
-        gain_is_limit=action is None,
+        gain_is_limit=edit is None,
         is_guess=_has_unknown_addresses(result, sites),
         gain_basis=basis,
     )

@@ -20,13 +20,12 @@ from msgspec.structs import replace
 
 from analyzer.advice.edited_input import edit_input
 from analyzer.demand.access_bytes import (
-    WAVEFRONT_BYTES,
     AccessBytes,
     count_ideal_sectors,
     count_ideal_wavefronts,
 )
 from analyzer.demand.hit_rates import HitRates, KernelHitRates
-from analyzer.execution.footprint.request_cost import SECTOR_BYTES
+from analyzer.execution.footprint.request_cost import SECTOR_BYTES, WAVEFRONT_BYTES
 from analyzer.execution.profile.execution_profile import ExecutionProfile, GlobalTraffic, MemoryAccess
 from analyzer.ir.arrays import FloatArray, make_read_only
 from analyzer.ir.opcode import GLOBAL_SPACES, SHARED_SPACES

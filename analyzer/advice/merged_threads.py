@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from analyzer.advice.edited_input import compute_edited_occupancy, edit_input
 from analyzer.advice.edited_rows import with_rows
-from analyzer.demand.access_bytes import WAVEFRONT_BYTES
-from analyzer.execution.footprint.request_cost import SECTOR_BYTES
+from analyzer.execution.footprint.request_cost import SECTOR_BYTES, WAVEFRONT_BYTES
 from analyzer.execution.profile.execution_profile import MemoryAccess
 from analyzer.flow.loops import Loop
 from analyzer.ir.arrays import make_read_only

@@ -9,14 +9,13 @@ from numpy.typing import NDArray
 
 from analyzer.demand.opcode_costs import OpcodeCosts
 from analyzer.demand.tma_copies import TmaBox
-from analyzer.execution.footprint.request_cost import SECTOR_BYTES
+from analyzer.execution.footprint.request_cost import SECTOR_BYTES, WAVEFRONT_BYTES
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.arrays import FloatArray, make_read_only
 from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, SHARED_SPACES, AddressSpace, Opcode, OpKind
 from analyzer.ir.scheduling import SchedClass
 
-WAVEFRONT_BYTES = 128
 _PER_LANE_KINDS = MEMORY_KINDS - {OpKind.BULK_COPY, OpKind.TEXTURE}
 
 

@@ -39,6 +39,10 @@ class Occupancy(Struct, frozen=True):
         """Resident warps over the maximum of the SM."""
         return self.warps_per_sm / self.max_warps_per_sm
 
+    def count_wave_ctas(self, sm_count: int) -> int:
+        """Count the CTAs of a full wave, one per SM where none fits."""
+        return sm_count * max(1, self.ctas_per_sm)
+
 
 def compute_occupancy(
     limits: SmLimits, *, block_threads: int, registers: int, shared_bytes: int, tensor_columns: int = 0

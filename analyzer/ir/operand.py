@@ -221,3 +221,14 @@ def _format_float(value: float) -> str:
     if value in (float("inf"), float("-inf")):
         return "+INF" if value > 0 else "-INF"
     return repr(value)
+
+
+def get_address(operand: Operand) -> Address | None:
+    """Return the address that an operand is or that its descriptor goes with, None for others."""
+    match operand:
+        case Address():
+            return operand
+        case DescriptorOperand(address=Address() as address):
+            return address
+        case _:
+            return None

@@ -13,9 +13,8 @@ from collections.abc import Iterable
 import numpy as np
 from msgspec.structs import replace
 
-from analyzer.demand.access_bytes import WAVEFRONT_BYTES
 from analyzer.demand.hit_rates import HitRates, KernelHitRates
-from analyzer.execution.footprint.request_cost import SECTOR_BYTES
+from analyzer.execution.footprint.request_cost import SECTOR_BYTES, WAVEFRONT_BYTES
 from analyzer.execution.profile.execution_profile import ExecutionProfile, GlobalTraffic, MemoryAccess
 from analyzer.execution.profile.provenance import INEXACT_PROVENANCES, Provenance
 from analyzer.execution.profile.work_assumption import MAX_UNKNOWN_TRIPS, MIN_UNKNOWN_TRIPS, WorkAssumption

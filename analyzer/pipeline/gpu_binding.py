@@ -119,7 +119,7 @@ def _build_model_input(
         hit_rates = counted.cache_experiment.simulate_hit_rates(
             gpu, arch, occupancy, _sum_shared_bytes(kernel, launch)
         )
-    wave_ctas = gpu.sm_count * max(1, occupancy.ctas_per_sm)
+    wave_ctas = occupancy.count_wave_ctas(gpu.sm_count)
     return ModelInput(
         kernel=kernel,
         cfg=cfg,

@@ -136,7 +136,7 @@ class CacheExperiment(Struct, eq=False):
     def count_dram_traffic(self, gpu: Gpu, arch: Arch, occupancy: Occupancy) -> "DramTraffic":
         """Count the sectors that the grid reads from DRAM and writes to it."""
         kept = gpu.file.l2.size_bytes.value * arch.memory.l2_kept_share.value
-        key = (gpu.sm_count * max(1, occupancy.ctas_per_sm), kept)
+        key = (occupancy.count_wave_ctas(gpu.sm_count), kept)
         if key not in self._dram_traffic:
             from analyzer.traffic.dram_windows import CtaWindows
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from analyzer.advice.earlier_loads import (
     count_iterations_ahead,
     estimate_first_waits,
+    find_awaited_loads,
     find_loop,
     find_startable_loads,
     list_loop_rows,
@@ -20,8 +21,7 @@ from analyzer.advice.edited_rows import PURE_KINDS, find_waiting_row
 from analyzer.advice.interface import Edit, Site, list_rows
 from analyzer.advice.merged_threads import merge_threads
 from analyzer.demand.scoreboards import is_copy_group, is_counted_wait
-from analyzer.flow.def_use import find_def_use_chains
-from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, SHARED_SPACES, Opcode, OpKind
+from analyzer.ir.opcode import MEMORY_KINDS, Opcode, OpKind
 from analyzer.isa.register_operands import format_register_unit
 from analyzer.models.bounds import LATENCY_BOUND
 from analyzer.models.interface import EARLY_SCOREBOARD, ModelInput, Stall
@@ -34,7 +34,6 @@ ACTION = "start the loads of the next iterations before the work of this one (so
 _STALLS = (Stall.LONG_SCOREBOARD, Stall.SHORT_SCOREBOARD)
 _MIN_STALL_SHARE = 0.03
 _MAX_SITES = 3
-_SPACES = GLOBAL_SPACES | SHARED_SPACES
 
 
 def find_sites(result: ModelResult) -> tuple[Site, ...]:
@@ -50,7 +49,7 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
         if waiting is None or waiting in found:
             continue
         if not (
-            _find_awaited_loads(result.model_input, waiting) or _find_copy_groups(result.model_input, waiting)
+            find_awaited_loads(result.model_input, waiting) or _find_copy_groups(result.model_input, waiting)
         ):
             continue
         stall = _STALLS[int(waits[row].argmax())]
@@ -67,17 +66,6 @@ def _describe_wait(result: ModelResult, row: int, stall: Stall, share: float) ->
     form = kernel.decode_form(producer)
     register = format_register_unit(form.defs[0]) if form.defs else "its result"
     return f"{waiting} for {form.opcode.mnemonic} at {int(kernel.addresses[producer]):#06x} ({register})"
-
-
-def _find_awaited_loads(model_input: ModelInput, row: int) -> frozenset[int]:
-    """Return the loads from global and shared memory that an instruction waits for."""
-    awaited = find_def_use_chains(model_input.cfg).sources(row).scoreboards.values()
-    kernel = model_input.kernel
-    return frozenset(
-        one
-        for one in frozenset[int]().union(*awaited)
-        if kernel.find_opcode(one).kind is OpKind.LOAD and kernel.find_opcode(one).space in _SPACES
-    )
 
 
 def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
@@ -140,7 +128,7 @@ def _take_two(model_input: ModelInput, rows: tuple[int, ...]) -> Edit | None:
     kernel = model_input.kernel
     repeated = kernel.form_table.make_opcode_mask(_is_own_work)[kernel.opcode_ids]
     times = dict.fromkeys(np.flatnonzero(repeated & (model_input.execution_counts > 0)).tolist(), 2)
-    loads = frozenset[int]().union(*(_find_awaited_loads(model_input, row) for row in rows))
+    loads = frozenset[int]().union(*(find_awaited_loads(model_input, row) for row in rows))
     registers = sum(len(kernel.decode_form(load).defs) for load in loads)
     merged = merge_threads(model_input, 2, times, registers=registers)
     if merged is None:

@@ -2,7 +2,6 @@
 
 from analyzer.advice.edited_input import edit_input, measure_divided_share
 from analyzer.advice.interface import Edit, Site
-from analyzer.models.interface import ModelInput
 from analyzer.models.model_result import ModelResult
 
 NAME = "idle-gpu"
@@ -13,7 +12,7 @@ _MAX_FILLED_SHARE = 0.5
 def find_sites(result: ModelResult) -> tuple[Site, ...]:
     """Return the launch if it fills less than half of the GPU and spends its time in loops."""
     model_input = result.model_input
-    places, ctas = _count_places(model_input), model_input.grid_ctas
+    places, ctas = model_input.occupancy.count_wave_ctas(model_input.gpu.sm_count), model_input.grid_ctas
     if model_input.grid is None or ctas > _MAX_FILLED_SHARE * places:
         return ()
     kept = measure_divided_share(model_input, model_input.grid_ctas / places)
@@ -29,13 +28,9 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
 def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
     """Return a grid that fills the GPU once, each of whose CTAs does a part of the work."""
     model_input = result.model_input
-    places = _count_places(model_input)
+    places = model_input.occupancy.count_wave_ctas(model_input.gpu.sm_count)
     return Edit(
         edit_input(model_input, grid_ctas=places),
         work_scale=measure_divided_share(model_input, model_input.grid_ctas / places),
         note=f"{places:,} CTAs share the iterations of the loops",
     )
-
-
-def _count_places(model_input: ModelInput) -> int:
-    return model_input.gpu.sm_count * max(1, model_input.occupancy.ctas_per_sm)

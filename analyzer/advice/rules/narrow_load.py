@@ -10,16 +10,15 @@ from itertools import groupby
 import numpy as np
 
 from analyzer.advice.earlier_loads import find_loop, list_loop_rows
-from analyzer.advice.edited_rows import PURE_KINDS, without_rows
+from analyzer.advice.edited_rows import PURE_KINDS, find_needed_rows, without_rows
 from analyzer.advice.interface import Edit, Site
 from analyzer.advice.merged_threads import merge_threads, widen_accesses
-from analyzer.demand.access_bytes import WAVEFRONT_BYTES
-from analyzer.execution.footprint.request_cost import SECTOR_BYTES
+from analyzer.execution.footprint.request_cost import SECTOR_BYTES, WAVEFRONT_BYTES
 from analyzer.execution.profile.execution_profile import MemoryAccess
 from analyzer.flow.def_use import DefUseChains, find_def_use_chains
 from analyzer.ir.module import InstructionForm
 from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, SHARED_SPACES, Opcode, OpKind
-from analyzer.ir.operand import Address, DescriptorOperand
+from analyzer.ir.operand import Address, get_address
 from analyzer.isa.register_operands import find_register_unit
 from analyzer.models.interface import ModelInput
 from analyzer.models.model_result import ModelResult
@@ -165,17 +164,12 @@ def _find_repeated_rows(model_input: ModelInput, elements: Collection[int]) -> f
     """
     kernel, chains = model_input.kernel, find_def_use_chains(model_input.cfg)
     rows = frozenset(_list_executed_rows(model_input, elements))
-    common = set[int]()
-    work = [one for row in elements for one in _find_address_writers(chains, row, kernel.decode_form(row))]
+    roots = [one for row in elements for one in _find_address_writers(chains, row, kernel.decode_form(row))]
     for row in rows - frozenset(elements):
         form = kernel.decode_form(row)
         if form.opcode.kind not in _REPEATED_KINDS:
-            work += [row, *chains.producers(row)]
-    while work:
-        row = work.pop()
-        if row not in common:
-            common.add(row)
-            work += chains.producers(row)
+            roots.append(row)
+    common = find_needed_rows(chains, roots)
     own, work = (
         set[int](),
         [*elements, *(row for row in rows if kernel.find_opcode(row).kind is OpKind.SPECIAL_REGISTER)],
@@ -189,12 +183,7 @@ def _find_repeated_rows(model_input: ModelInput, elements: Collection[int]) -> f
 
 
 def _find_address(form: InstructionForm) -> Address | None:
-    for operand in form.operands:
-        if isinstance(operand, Address):
-            return operand
-        if isinstance(operand, DescriptorOperand):
-            return operand.address
-    return None
+    return next(filter(None, map(get_address, form.operands)), None)
 
 
 def _find_address_writers(chains: DefUseChains, row: int, form: InstructionForm) -> frozenset[int]:

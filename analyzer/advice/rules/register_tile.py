@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from analyzer.advice.earlier_loads import is_load
 from analyzer.advice.interface import Edit, Site
 from analyzer.advice.merged_threads import merge_threads
 from analyzer.advice.scalar_products import find_scalar_products, list_staging_rows
@@ -57,11 +58,7 @@ def _find_staged_loads(model_input: ModelInput, staging: list[int]) -> frozenset
     """Return the loads from global memory whose words are stored to shared memory."""
     kernel, chains = model_input.kernel, find_def_use_chains(model_input.cfg)
     feeding = frozenset[int]().union(*(chains.producers(row) for row in staging))
-    return frozenset(
-        row
-        for row in feeding
-        if kernel.find_opcode(row).kind is OpKind.LOAD and kernel.find_opcode(row).space in GLOBAL_SPACES
-    )
+    return frozenset(row for row in feeding if is_load(kernel.find_opcode(row), GLOBAL_SPACES))
 
 
 def _list_result_stores(model_input: ModelInput) -> list[int]:

@@ -21,7 +21,7 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
     if model_input.grid is None or ctas <= places or not left or left > _MAX_FILLED_SHARE * places:
         return ()
     waves = ctas // places + 1
-    is_wave = places == model_input.gpu.sm_count * max(1, model_input.occupancy.ctas_per_sm)
+    is_wave = places == model_input.occupancy.count_wave_ctas(model_input.gpu.sm_count)
     what = "waves" if is_wave else "rounds of SMs"
     message = (
         f"tail effect: the last of {waves:,} {what} fills {left / places:.0%} of its places "

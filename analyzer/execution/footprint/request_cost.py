@@ -39,7 +39,7 @@ from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 SECTOR_BYTES = 32
 _LINE_BYTES = 128  # of the L1 and the L2 of all supported architectures
 _BANK_BYTES = 4
-_WAVEFRONT_BYTES = 128
+WAVEFRONT_BYTES = 128
 _MATRIX_ROW_BYTES = 16  # of an 8x8 matrix of LDSM and STSM
 _MATRIX_ROWS = 8
 
@@ -159,7 +159,7 @@ def count_pattern_same_word_lanes(patterns: LanePatterns, width_bytes: int) -> I
 
 def _find_alignment_bytes(width_bytes: int) -> int:
     """Return the period of the cost in the base address; a shift by whole words only rotates the banks."""
-    return _WAVEFRONT_BYTES if width_bytes & (width_bytes - 1) else max(width_bytes, _BANK_BYTES)
+    return WAVEFRONT_BYTES if width_bytes & (width_bytes - 1) else max(width_bytes, _BANK_BYTES)
 
 
 def _evaluate_by_residue(
@@ -242,7 +242,7 @@ def _sum_phase_wavefronts(
         counted[:, 0] = True
         counted[:, 1:] = units[:, 1:] != units[:, :-1]
         counted &= phases_live.any(axis=1, keepdims=True)
-    n_banks = _WAVEFRONT_BYTES // unit
+    n_banks = WAVEFRONT_BYTES // unit
     banks = (units & np.uint64(n_banks - 1)).astype(np.int64)
     banks += np.arange(len(units))[:, None] * n_banks
     loads = np.bincount(banks[counted], minlength=len(units) * n_banks).reshape(len(units), n_banks)

@@ -58,6 +58,7 @@ from analyzer.ir.operand import (
     Operand,
     Predicate,
     Register,
+    get_address,
 )
 from analyzer.ir.scheduling import SchedClass
 from analyzer.isa.register_operands import (
@@ -357,7 +358,7 @@ class _KernelCompiler:
         found = [
             (position, address)
             for position, operand in enumerate(form.operands)
-            if (address := _find_address(operand)) is not None
+            if (address := get_address(operand)) is not None
         ]
         is_elided = row in self.slice.elided_stores
         data = () if is_elided else _find_data_slots(form)
@@ -659,20 +660,10 @@ def _find_barrier_index(form: InstructionForm) -> int:
     return 0 if found is None else found.index
 
 
-def _find_address(operand: Operand) -> Address | None:
-    match operand:
-        case Address():
-            return operand
-        case DescriptorOperand(address=Address() as address):
-            return address
-        case _:
-            return None
-
-
 def _find_address_slots(form: InstructionForm) -> frozenset[int]:
     slots: set[int] = set()
     for position, operand in enumerate(form.operands):
-        address = _find_address(operand)
+        address = get_address(operand)
         if address is not None:
             slots.update(find_address_units(form.opcode, position, address))
         if isinstance(operand, DescriptorOperand):

@@ -16,10 +16,9 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.demand.access_bytes import WAVEFRONT_BYTES
 from analyzer.demand.opcode_costs import PIPE_INDEX, PIPES
 from analyzer.demand.tcgen05_tiles import is_tcgen05_mma
-from analyzer.execution.footprint.request_cost import SECTOR_BYTES
+from analyzer.execution.footprint.request_cost import SECTOR_BYTES, WAVEFRONT_BYTES
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.profile.mbarrier_pipelines import PipelineUse, find_mbarrier_uses
 from analyzer.ir.arrays import FloatArray
@@ -580,7 +579,7 @@ def _find_copied_dram_share(model_input: ModelInput, miss_rates: MissRates) -> f
         return share
     if not has_unknown_tiles(model_input):
         return miss_rates.dram_share
-    resident = model_input.gpu.sm_count * max(1, model_input.occupancy.ctas_per_sm)
+    resident = model_input.occupancy.count_wave_ctas(model_input.gpu.sm_count)
     return min(miss_rates.dram_share, 1.0 / math.sqrt(min(resident, max(1, model_input.grid_ctas))))
 
 
