@@ -227,6 +227,7 @@ class LoopAccelerator:
 
         Warps that leave the loop in it are excluded, and the others tried again.
         """
+        self.machine.budget.spend_symbolic_iteration()
         iteration = self._make_iteration(segment, group)
         iteration.state.deltas = [None] * len(iteration.state.deltas)
         view = RegisterView(iteration.state, group)

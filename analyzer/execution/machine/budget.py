@@ -7,6 +7,7 @@ _WASTED_STEPS_DIVISOR = 4
 _ATTEMPT_STEPS_DIVISOR = 2
 _MIN_ATTEMPT_STEPS = 1000
 _LOOPS_PER_STEP = 8
+_STEPS_PER_SYMBOLIC_ITERATION = 16
 
 
 class StopExecution(Exception):
@@ -59,6 +60,10 @@ class Budget:
         iterations of those inside it, which take far longer than their few actions say.
         """
         self._add_steps(depth // _LOOPS_PER_STEP)
+
+    def spend_symbolic_iteration(self) -> None:
+        """Spend the steps of a symbolic iteration beyond those of its actions. Raises StopExecution."""
+        self._add_steps(_STEPS_PER_SYMBOLIC_ITERATION)
 
     def _add_steps(self, n_steps: int) -> None:
         self.spent_steps += n_steps
