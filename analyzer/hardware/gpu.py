@@ -135,6 +135,11 @@ class Gpu(Struct, frozen=True):
         share = 32.0 if self.arch is None else self.arch.memory.l2_bytes_per_cycle_per_sm.value
         return share * self.sm_count * clock_mhz * 1e-3
 
+    def find_l2_store_factor(self) -> float:
+        """Return the L2's cycles for a stored byte over those for a loaded one; 1 where nobody measured it."""
+        figure = self.file.l2.store_factor or self.operators.l2_store_factor
+        return 1.0 if figure is None else figure.value
+
     def find_tensor_fma_per_cycle(self, rate: TensorRate) -> HardwareParameter | None:
         """Return dense multiply-adds per cycle and SM, None if the product has no such rate."""
         row = self.file.tensor.get(rate) or self.file.tensor.get(_FALLBACK_TENSOR_RATES.get(rate, rate))

@@ -398,8 +398,7 @@ class L2Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     size_bytes: HardwareParameter
     bandwidth_gbps: HardwareParameter | None = None  # of loads, GB/s
-    # loaded bytes that one stored byte costs, where stores and loads share the bandwidth;
-    # None: each of the two has all of it
+    # loaded bytes that one stored byte costs; None: `OperatorTraits.l2_store_factor`
     store_factor: HardwareParameter | None = None
     # working set, in L2 sizes, up to which the next launch finds all data;
     # None: `MemorySubsystem.l2_kept_share`

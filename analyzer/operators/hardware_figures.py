@@ -170,8 +170,7 @@ def _estimate_l2_copy_gbps(gpu: Gpu, clock_mhz: float) -> float:
     traits = gpu.operators
     per_cycle = _find(traits.l2_slice_bytes_per_cycle_per_mib, 0.0) / 2**20 * l2.size_bytes.value
     loads_gbps = _find(l2.bandwidth_gbps, max(gpu.compute_l2_gbps(clock_mhz), per_cycle * clock_mhz * 1e-3))
-    store_factor = _find(l2.store_factor, _find(traits.l2_store_factor, 1.0))
-    return 2.0 * loads_gbps / (1.0 + store_factor)
+    return 2.0 * loads_gbps / (1.0 + gpu.find_l2_store_factor())
 
 
 def compute_hardware_features(hardware: OperatorHardware) -> tuple[float, ...]:

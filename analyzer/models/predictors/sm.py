@@ -229,7 +229,7 @@ def _compute_resource_bounds(simulation: LaunchSimulation) -> dict[str, float]:
         others = float(
             l2[np.not_equal(warp_program.kind, int(StepKind.BULK_COPY_IN))].sum()
         )  # copies have a stream of their own, see `L2Share`
-        both = others + stored * (factor - 1.0) if factor else 0.0
+        both = others + stored * (factor - 1.0)
         add(L2_BOUND, n_warps * max(loaded, stored, both))
         add(DRAM_BOUND, n_warps * float(executions @ warp_program.dram_cycles))
         add(ATOMICS_BOUND, n_warps * float(executions @ warp_program.atomic_cycles))

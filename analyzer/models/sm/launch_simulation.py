@@ -281,7 +281,7 @@ def _make_sm_parameters(
 ) -> SmParameters:
     """Return the parameters of an SM of this GPU; pipelines of mbarriers come with the programs."""
     memory, gpu = model_input.arch.memory, model_input.gpu
-    launch, store_factor = gpu.file.launch, gpu.file.l2.store_factor
+    launch = gpu.file.launch
     contention = model_input.arch.warpgroup_contention
     return SmParameters(
         n_subcores=int(model_input.arch.limits.subcores_per_sm.value),
@@ -295,7 +295,7 @@ def _make_sm_parameters(
         cta_end_interval_cycles=gpu.sm_count * clock_mhz / launch.ctas_per_us.value,
         cta_turnover_cycles=memory.cta_turnover_cycles.value,
         read_release_cycles=read_release_cycles,
-        l2_store_factor=store_factor.value if store_factor is not None else 0.0,
+        l2_store_factor=gpu.find_l2_store_factor(),
         pipe_slowdowns=_find_pipe_slowdowns(model_input),
         max_queued_products=0 if contention is None else int(contention.max_queued_products.value),
         dispatch_cycles=memory.dispatch_cycles.value if memory.dispatch_cycles is not None else 0.0,

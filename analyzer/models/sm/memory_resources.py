@@ -61,9 +61,7 @@ class L2Share:
         self.free = [0.0, 0.0]  # to the SM, and from it
         self.joint_free = 0.0
         self.stores_free = 0.0  # of the joint queue, if there were stores only
-        self.store_factor = (
-            store_factor  # cycles of stores in the joint queue over their own; 0: no such queue
-        )
+        self.store_factor = store_factor  # a store's cycles in the joint queue over its own
 
     def request(self, step: SimulatedStep, begin: float) -> float:
         """Return when the L2 has served a request."""
@@ -72,7 +70,7 @@ class L2Share:
         free = (free if free > begin else begin) + cycles
         self.free[is_outgoing] = free
         # cycles of copies are those of their stream, not of the L2
-        if self.store_factor and step.kind != _COPY_KIND:
+        if step.kind != _COPY_KIND:
             joint_free = self.joint_free if self.joint_free > begin else begin
             joint_free += cycles * self.store_factor if is_outgoing else cycles
             self.joint_free = joint_free

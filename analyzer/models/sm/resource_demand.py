@@ -241,8 +241,7 @@ def _compute_l2_store_line_cycles(model_input: ModelInput) -> float:
 
     The measured cycles include the factor by which stores count there, so it is divided out.
     """
-    factor = model_input.gpu.file.l2.store_factor
-    return model_input.arch.memory.l2_store_line_cycles.value / (1.0 if factor is None else factor.value)
+    return model_input.arch.memory.l2_store_line_cycles.value / model_input.gpu.find_l2_store_factor()
 
 
 def _mask_barrier_rows(model_input: ModelInput) -> NDArray[np.bool_]:

@@ -39,7 +39,7 @@ class SmParameters(Struct, frozen=True, kw_only=True):
     cta_turnover_cycles: float  # from the end of a CTA until the next one in its slot begins
     read_release_cycles: float  # until a memory instruction has read its registers
     pipelines: tuple[PipelineParameters, ...] = ()  # of mbarriers
-    l2_store_factor: float = 0.0  # see `L2Cache`; 0 where there is none
+    l2_store_factor: float = 1.0  # see `L2Share`
     pipe_slowdowns: Mapping[int, float] = {}  # factor on the cycles of pipes while a warpgroup's product runs
     max_queued_products: int = 0  # of a sub-core, see `WarpgroupContention`; 0 where nothing limits them
     dispatch_cycles: float = 0.0  # of the port that LDG and the XU share; 0: no limit
