@@ -110,7 +110,7 @@ def describe_model(config: Mapping[str, Any]) -> ModelDescription:
 def _describe(config: Mapping[str, Any]) -> ModelDescription:
     """Return the sizes, or raise _KeyProblem for an unknown architecture and for sizes that cannot be."""
     kind = config.get("model_type")
-    if kind in _RELATIVES_OF_LLAMA:
+    if isinstance(kind, str) and kind in _RELATIVES_OF_LLAMA:
         return _describe_llama(config, has_qkv_bias=_RELATIVES_OF_LLAMA[kind])
     readers = {
         Architecture.BERT: _describe_bert,

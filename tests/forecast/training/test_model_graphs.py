@@ -185,3 +185,15 @@ def test_a_division_that_does_not_come_out_even_says_what_works():
     with pytest.raises(UsageError) as caught:
         build_graph(describe_model(GPT2_LARGE), PassShape(1, 128, tensor_parallel=3))
     assert "2, 4" in str(caught.value.diagnostic.hint)
+
+
+@pytest.mark.parametrize(
+    "config", [BERT_LARGE, GPT2_LARGE, OPT, SWITCH, LLAMA_8B], ids=lambda one: one["model_type"]
+)
+@pytest.mark.parametrize("value", [[], {}, None, True, "", "\u202e", -1, 0, 0.5, 1e300, 10**30])
+def test_any_value_of_any_key_is_read_or_refused(config, value) -> None:
+    for key in config:
+        try:
+            describe_model({**config, key: value})
+        except UsageError as error:
+            assert key in error.diagnostic.message, (key, value)
