@@ -90,3 +90,13 @@ def test_addresses_that_the_loader_sets_are_one_word_for_all_lanes() -> None:
     stores = [one for one in analyze(GLOBALS, "put", "1=3").memory if one.opcode == "STG.E"]
     assert [(one.sectors, one.unique_bytes) for one in stores] == [(32768, 65536), (1, 4)]
     assert all(one.provenance == "exact" for one in (*loads, *stores))
+
+
+def test_the_barriers_of_a_conversion_of_layouts_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """Triton loads row numbers in one layout and names rows by them in another."""
+    options = ("-g", "a100", "--grid", "256", "--block", "128", "--arg", "3=4096", "--advice")
+    assert run(("analyze", str(FOLDER / "bag_mean_80.sass"), *options)) == 0
+    said = capsys.readouterr().out
+    (finding,) = re.findall(r"layout-exchange +gains \d+%.*\n(?: {5}.*\n)+", said)
+    assert "stall barrier" in finding
+    assert re.search(r"0x02f0|0x0a50", finding), "the conversion's barriers"
