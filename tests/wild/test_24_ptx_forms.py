@@ -9,6 +9,7 @@ import pytest
 from frontend.ptx.straight_line import StraightLine, make_kernel
 
 from analyzer.cli.app import run
+from analyzer.frontend.cuda_tools import find_tool
 from analyzer.frontend.ptx.lowering import read_ptx_module
 from analyzer.ir.module import Module
 
@@ -268,6 +269,28 @@ def test_registers_are_kept_across_an_external_call(tmp_path: Path, capsys: Capt
     text = KERNEL.format(target="sm_80", before=VPRINTF, body=CALLS)
     assert "256 B global" not in analyze(tmp_path, capsys, text, "--grid", "2", "--block", "32")
     assert "128 B global" in analyze(tmp_path, capsys, text, "--grid", "2", "--block", "32")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--virtual",),
+        pytest.param(
+            (), marks=pytest.mark.skipif(find_tool("ptxas") is None, reason="ptxas is not installed")
+        ),
+    ],
+    ids=["virtual", "ptxas"],
+)
+def test_debug_code_with_functions_is_followed(capsys: Capture, options: tuple[str, ...]) -> None:
+    """The launch is the kernels' alone; `square`, which nothing inlines, is executed where it is called."""
+    path = Path(__file__).parent / "24-debug-ptx" / "debug_80.ptx"
+    launch = ("--no-cache", "-g", "a100", "--grid", "4,4", "--block", "16,16", "--arg", "3=64")
+    assert run(["analyze", str(path), *options, *launch]) == 0
+    out = capsys.readouterr().out
+    assert re.findall("^kernel (.*)", out, re.MULTILINE) == ["saxpy", "tiled"]
+    assert out.count("counts exact") == 2
+    flops = 32 * (2 * 64 + 1)  # of a warp: a column's product, and its square
+    assert f"{flops:,} flop " in out
 
 
 def test_the_misaligned_address_is_named(tmp_path: Path, capsys: Capture) -> None:
