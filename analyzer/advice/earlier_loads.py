@@ -11,7 +11,7 @@ from collections.abc import Collection
 import numpy as np
 from msgspec.structs import replace
 
-from analyzer.advice.edited_rows import with_rows
+from analyzer.advice.edited_rows import find_needed_rows, with_rows
 from analyzer.flow.def_use import find_def_use_chains
 from analyzer.flow.loops import Loop
 from analyzer.ir.arrays import IntArray
@@ -83,18 +83,11 @@ def _sets_shared_memory(opcode: Opcode) -> bool:
     return is_store or opcode.kind in _COPY_AND_WAIT_KINDS
 
 
-def _needs_itself(model_input: ModelInput, load: int, rows: Collection[int]) -> bool:
+def _needs_itself(model_input: ModelInput, load: int, rows: frozenset[int]) -> bool:
     """Return whether a load's address depends on what it loaded an iteration before."""
     chains = find_def_use_chains(model_input.cfg)
-    found, work = set[int](), [load]
-    while work:
-        for one in chains.producers(work.pop()):
-            if one == load:
-                return True
-            if one in rows and one not in found:
-                found.add(one)
-                work.append(one)
-    return False
+    others = frozenset(range(len(model_input.kernel))) - rows
+    return load in find_needed_rows(chains, chains.producers(load) & rows, others)
 
 
 def count_iterations_ahead(result: ModelResult, loads: Collection[int], stalls: Collection[Stall]) -> int:

@@ -90,7 +90,7 @@ def disassemble(
     found = _detect_file_format(path)
     if found is InputFormat.CUBIN and os.path.getsize(path) < _MAX_NVDISASM_BYTES:
         return _run_first_working(_make_cubin_commands(path))
-    tools = _find_cuobjdumps()
+    tools = _require_tools("cuobjdump")
     if archs is None:
         archs = () if found is InputFormat.CUBIN else _collect_archs(read_binary_resource_usage(path))
     numbers = sorted({int(match[1]) for arch in archs if (match := _ARCH_NUMBER.match(arch))})
@@ -109,7 +109,7 @@ def disassemble_functions(path: str, symbols: Sequence[int]) -> Iterator[bytes]:
     It is that part of the whole text, but for the numbers of labels and lines.
     """
     arguments = ("-c", "-hex", "-gi", "-fun", ",".join(map(str, symbols)), os.path.abspath(path))
-    return _run_first_working([_ToolCommand(tool, arguments) for tool in _find_nvdisasms()])
+    return _run_first_working([_ToolCommand(tool, arguments) for tool in _require_tools("nvdisasm")])
 
 
 def read_binary_resource_usage(path: str) -> dict[tuple[str, str], KernelResources]:
@@ -119,7 +119,7 @@ def read_binary_resource_usage(path: str) -> dict[tuple[str, str], KernelResourc
     """
     with NamedTemporaryFile(prefix="warplens-", suffix=".res") as file:
         arguments = ("-res-usage", os.path.abspath(path))
-        for chunk in _run_first_working([_ToolCommand(tool, arguments) for tool in _find_cuobjdumps()]):
+        for chunk in _run_first_working([_ToolCommand(tool, arguments) for tool in _require_tools("cuobjdump")]):
             file.write(chunk)
         file.flush()
         try:
@@ -135,7 +135,7 @@ def extract_cubins(path: str) -> Iterator[Cubin]:
     """
     with TemporaryDirectory(prefix="warplens-") as folder:
         arguments = ("-xelf", "all", os.path.abspath(path))
-        for _ in _run_first_working([_ToolCommand(tool, arguments, folder) for tool in _find_cuobjdumps()]):
+        for _ in _run_first_working([_ToolCommand(tool, arguments, folder) for tool in _require_tools("cuobjdump")]):
             pass
         for found in sorted(Path(folder).iterdir()):
             if match := _CUBIN_NAME.search(found.name):
@@ -155,19 +155,13 @@ def _detect_file_format(path: str) -> InputFormat:
         raise InputError(f"{path}: {error.strerror or error}", hint="check the path") from None
 
 
-def _find_cuobjdumps() -> tuple[CudaTool, ...]:
-    tools = find_tools("cuobjdump")
+def _require_tools(name: str) -> tuple[CudaTool, ...]:
+    """Return the installed versions of cuobjdump, which calls nvdisasm, or of nvdisasm. Raises ToolError."""
+    tools = find_tools(name)
     if not tools:
-        raise ToolError("cuobjdump is not found, and reading this file needs it", hint=make_install_hint())
+        raise ToolError(f"{name} is not found, and reading this file needs it", hint=make_install_hint())
     if find_tool("nvdisasm") is None:
         raise ToolError("cuobjdump is found but not nvdisasm, which it calls", hint=make_install_hint())
-    return tools
-
-
-def _find_nvdisasms() -> tuple[CudaTool, ...]:
-    tools = find_tools("nvdisasm")
-    if not tools:
-        raise ToolError("nvdisasm is not found, and reading a cubin needs it", hint=make_install_hint())
     return tools
 
 
@@ -176,7 +170,7 @@ def _make_cubin_commands(path: str) -> list[_ToolCommand]:
     file = os.path.abspath(path)
     printing = (("-c", "-hex", "-gi", file), ("-c", "-hex", file))
     return [
-        *(_ToolCommand(tool, arguments) for tool in _find_nvdisasms() for arguments in printing),
+        *(_ToolCommand(tool, arguments) for tool in _require_tools("nvdisasm") for arguments in printing),
         *(_ToolCommand(tool, ("-sass", file)) for tool in find_tools("cuobjdump")),
     ]
 

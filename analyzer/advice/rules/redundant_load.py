@@ -1,5 +1,6 @@
 """Loads that a loop repeats from the same address, since the compiler must take stores to change the word."""
 
+from analyzer.advice.earlier_loads import list_loop_rows
 from analyzer.advice.edited_rows import without_rows
 from analyzer.advice.interface import Edit, Site, list_rows
 from analyzer.flow.def_use import find_def_use_chains
@@ -27,7 +28,7 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
     chains = find_def_use_chains(model_input.cfg)
     found: set[int] = set()
     for loop in loops:
-        rows = frozenset(_list_rows(model_input, loop))
+        rows = frozenset(list_loop_rows(model_input, loop))
         found.update(
             row for row in rows if loads[row] and counts[row] > 1 and rows.isdisjoint(chains.producers(row))
         )
@@ -49,15 +50,10 @@ def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
     )
 
 
-def _list_rows(model_input: ModelInput, loop: Loop) -> list[int]:
-    blocks = model_input.cfg.blocks
-    return [row for number in loop.blocks for row in range(blocks[number].start, blocks[number].stop)]
-
-
 def _synchronizes(model_input: ModelInput, loop: Loop) -> bool:
     kernel = model_input.kernel
     mask = kernel.form_table.make_opcode_mask(_is_synchronizing)[kernel.opcode_ids]
-    return any(mask[row] for row in _list_rows(model_input, loop))
+    return any(mask[row] for row in list_loop_rows(model_input, loop))
 
 
 def _is_synchronizing(opcode: Opcode) -> bool:
