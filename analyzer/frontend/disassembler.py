@@ -95,7 +95,7 @@ def disassemble(
         archs = () if found is InputFormat.CUBIN else _collect_archs(read_binary_resource_usage(path))
     numbers = sorted({int(match[1]) for arch in archs if (match := _ARCH_NUMBER.match(arch))})
     if len(numbers) < 2:
-        chunks = _run_first_working([_ToolCommand(tool, ("-sass", os.path.abspath(path))) for tool in tools])
+        chunks = _run_tool("cuobjdump", ("-sass", os.path.abspath(path)))
     else:
         chunks = _disassemble_each_arch(
             tools, path, [number for number in numbers if number >= MIN_ARCH], refused
@@ -109,7 +109,7 @@ def disassemble_functions(path: str, symbols: Sequence[int]) -> Iterator[bytes]:
     It is that part of the whole text, but for the numbers of labels and lines.
     """
     arguments = ("-c", "-hex", "-gi", "-fun", ",".join(map(str, symbols)), os.path.abspath(path))
-    return _run_first_working([_ToolCommand(tool, arguments) for tool in _require_tools("nvdisasm")])
+    return _run_tool("nvdisasm", arguments)
 
 
 def read_binary_resource_usage(path: str) -> dict[tuple[str, str], KernelResources]:
@@ -119,7 +119,7 @@ def read_binary_resource_usage(path: str) -> dict[tuple[str, str], KernelResourc
     """
     with NamedTemporaryFile(prefix="warplens-", suffix=".res") as file:
         arguments = ("-res-usage", os.path.abspath(path))
-        for chunk in _run_first_working([_ToolCommand(tool, arguments) for tool in _require_tools("cuobjdump")]):
+        for chunk in _run_tool("cuobjdump", arguments):
             file.write(chunk)
         file.flush()
         try:
@@ -135,7 +135,7 @@ def extract_cubins(path: str) -> Iterator[Cubin]:
     """
     with TemporaryDirectory(prefix="warplens-") as folder:
         arguments = ("-xelf", "all", os.path.abspath(path))
-        for _ in _run_first_working([_ToolCommand(tool, arguments, folder) for tool in _require_tools("cuobjdump")]):
+        for _ in _run_tool("cuobjdump", arguments, folder):
             pass
         for found in sorted(Path(folder).iterdir()):
             if match := _CUBIN_NAME.search(found.name):
@@ -163,6 +163,11 @@ def _require_tools(name: str) -> tuple[CudaTool, ...]:
     if find_tool("nvdisasm") is None:
         raise ToolError("cuobjdump is found but not nvdisasm, which it calls", hint=make_install_hint())
     return tools
+
+
+def _run_tool(name: str, arguments: tuple[str, ...], folder: str | None = None) -> Iterator[bytes]:
+    """Yield the output of the first installed version of a tool that works. Raises ToolError."""
+    return _run_first_working([_ToolCommand(tool, arguments, folder) for tool in _require_tools(name)])
 
 
 def _make_cubin_commands(path: str) -> list[_ToolCommand]:

@@ -136,7 +136,7 @@ class Gpu(Struct, frozen=True):
         return share * self.sm_count * clock_mhz * 1e-3
 
     def find_l2_store_factor(self) -> float:
-        """Return the L2's cycles for a stored byte over those for a loaded one; 1 where nobody measured it."""
+        """Return the L2's cycles for a stored byte over those for a loaded one; 1 where not measured."""
         figure = self.file.l2.store_factor or self.operators.l2_store_factor
         return 1.0 if figure is None else figure.value
 

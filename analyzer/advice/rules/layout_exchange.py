@@ -71,8 +71,8 @@ class _Exchange(Struct, frozen=True):
         )
         use = "only to know where to load from" if self.is_of_indices else "once"
         return (
-            f"stall barrier {share:.0%}: between barriers threads exchange registers: {store} stores in shared "
-            f"memory what {load} reads {use}, as Triton's convert_layout does"
+            f"stall barrier {share:.0%}: threads exchange registers between barriers: {store} stores in "
+            f"shared memory what {load} reads {use}, as Triton's convert_layout does"
         )
 
 
