@@ -5,7 +5,6 @@ from rich.text import Text
 
 from analyzer.render.tables import Column, ColumnFit, make_number_columns, make_table
 from analyzer.report.analyze_schema import KernelReport, LevelDifferenceEntry, LevelEntry
-from analyzer.text.escaping import escape_controls
 from analyzer.text.source import shorten_source
 
 _QUANTITIES = {
@@ -38,18 +37,14 @@ def make_level_table(kernel: KernelReport) -> RenderableType:
         )
     elif not kernel.level_differences:
         parts.append(Text("  all levels agree where all are known"))
-    parts += [Text(f"  {each.level}: {escape_controls(each.note)}") for each in kernel.levels if each.note]
+    parts += [Text(f"  {each.level}: {each.note}") for each in kernel.levels if each.note]
     parts += [_describe(each) for each in kernel.level_differences]
-    parts += [
-        Text(f"  {each.level}: {escape_controls(assumption)}")
-        for each in counted
-        for assumption in each.assumptions
-    ]
+    parts += [Text(f"  {each.level}: {assumption}") for each in counted for assumption in each.assumptions]
     return Group(*parts, Text(""))
 
 
 def _list_files(levels: tuple[LevelEntry, ...]) -> str:
-    return escape_controls(", ".join(f"{each.level}: {shorten_source(each.file)}" for each in levels))
+    return ", ".join(f"{each.level}: {shorten_source(each.file)}" for each in levels)
 
 
 def _format(amount: int | None) -> str:
@@ -63,7 +58,7 @@ def _describe(difference: LevelDifferenceEntry) -> Text:
         f"{difference.lower_amount:,}; usually: {difference.usual_reason}"
     )
     for place in difference.places[:_MAX_SHOWN_PLACES]:
-        where = escape_controls(shorten_source(place.source)) or "no line"
+        where = shorten_source(place.source) or "no line"
         text.append(f"\n    {where}: {place.upper_amount:,} and {place.lower_amount:,}")
     if len(difference.places) > _MAX_SHOWN_PLACES:
         text.append(f"\n    and {len(difference.places) - _MAX_SHOWN_PLACES} more lines")
