@@ -2,7 +2,7 @@
 
     > 12 | @%p1 bra $L__BB0_2;      quote mark, line number, non-breaking spaces
     + @P0 BRA (.L_x_0) ;            mark of a diff, a backquote that Markdown took
-    if a &lt; b                     an entity of HTML
+    if a &lt; b                     an entity of HTML, whose tags are taken away
 
 Each step takes one kind away and says so; they are repeated, for a quote may hold a fence and that a listing
 with numbers. A text in which no step finds its mark is left as it is. Lines keep their numbers, but for those
@@ -43,6 +43,9 @@ _ODD = f"({_ODD_STRING}|[{_SPACES}{_INVISIBLE}{_LINE_ENDS}{''.join(_SUBSTITUTES)
 _COLOR_MARK = "\x1b["
 _ENTITY_NAMES = r"&(?:lt|gt|amp|quot|apos|nbsp|#\d{1,7}|#x[0-9a-fA-F]{1,6});"
 _ENTITY_MARK = re.compile(_ENTITY_NAMES)
+_TAG_MARK = re.compile(r"<(?:pre|code)\b")
+_TAG_LINE = re.compile(r"^[ \t]*(?:</?(?:pre|code)(?:\s[^<>\n]*)?>)+[ \t]*$", re.M)
+_TAG = re.compile(r"</?(?:pre|code|span|div|p|br|b|em|strong|a)(?:\s[^<>\n]*)?/?>")
 _ENTITY = rf"(&quot;[^\n]*?&quot;|{_ENTITY_NAMES})"
 
 _INDENTED = re.compile(r"\s*?^[ \t]+(?:[+>@]|diff |module\b|#\w+ = )", re.M)
@@ -54,7 +57,7 @@ _DIFF_HEADER = re.compile(
     r"|(?:new|deleted) file mode |(?:old|new) mode |similarity index |rename (?:from|to) "
 )
 _NUMBERED = re.compile(  # also by grep, after the name of a file
-    r"[ \t]*(?:[^\s:(]+:)?(0|[1-9]\d{0,6})(?:\t|[ ]*[:|│] ?|[).-] ?|(?P<blanks>[ ]+)|\s*$)"
+    r"[ \t]*(?:[^\s:(]+:)?\[?(0|[1-9]\d{0,6})(?:\t|[ ]*[:|│] ?|[).\]-] ?|(?P<blanks>[ ]+)|\s*$)"
 )
 _GREP_BREAK = "--"
 
@@ -177,6 +180,17 @@ def _restore_entities(found: _Text) -> bool:
     if "&" not in found.text or not _ENTITY_MARK.search(found.text):
         return False
     return _substitute(found, _ENTITY, html.unescape, "entities of HTML")
+
+
+def _take_tags(found: _Text) -> bool:
+    """Put fences for HTML's tags of code that stand alone in their lines, and take other tags away."""
+    if not _TAG_MARK.search(found.text):
+        return False
+    text, n_lines = _TAG_LINE.subn("```", found.text)
+    found.text, n_tags = _TAG.subn("", text)
+    if n_lines + n_tags:
+        found.removed.append(f"{n_lines + n_tags} tags of HTML")
+    return n_lines + n_tags > 0
 
 
 def _restore_marks(found: _Text) -> bool:
@@ -381,6 +395,7 @@ def _split_ptx(text: str) -> str:
 
 
 _STEPS = (
+    _take_tags,
     _restore_characters,
     _restore_entities,
     _take_indent,

@@ -87,6 +87,7 @@ MARKS: dict[str, Pasting] = {
     "editor": lambda text: number(text, "{:>4} "),
     "less -N": lambda text: number(text, "{:>7} "),
     "bat": lambda text: number(text, "{:>4}   \N{BOX DRAWINGS LIGHT VERTICAL} "),
+    "brackets": lambda text: number(text, "[{}] "),
     "grep -n": lambda text: number(text, "{}:"),
     "grep -n of files": lambda text: number(text, "out/k.txt:{}:"),
     "added lines": lambda text: mark(text, "+"),
@@ -96,6 +97,10 @@ MARKS: dict[str, Pasting] = {
 ESCAPES: dict[str, Pasting] = {
     "entities": lambda text: html.escape(text, quote=False),
     "all entities": html.escape,
+    "page": lambda text: (
+        f'<p>I see:</p>\n<pre><code class="x">\n{html.escape(text)}\n</code></pre>\n<p>Why?</p>'
+    ),
+    "inline tags": lambda text: f"<pre>{html.escape(text).replace('R0', '<b>R0</b>')}</pre>",
 }
 PASTINGS = CHARACTERS | LINE_ENDS | ONE_LINE | MARKS | ESCAPES
 
