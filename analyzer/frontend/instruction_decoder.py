@@ -48,7 +48,7 @@ _MNEMONIC = re.compile(r"[A-Z][A-Z0-9_]*(?:\.[A-Za-z0-9_]+)*")
 _GUARD = re.compile(r"@(!?)(U?P)([0-9]{1,4}|T)")
 # No longer than the grammar has them: what is longer stays in the template, and the grammar refuses it.
 _OPERAND_NUMBER = re.compile(
-    r"(?<![\w.])(?:(?:U?R|U?P|S?B|gsb)([0-9]{1,4}|[ZT])|(0x[0-9a-f]{1,16})"
+    r"(?<![\w.])(?:(?:U?R(?=[\dZ])|U?P(?=[\dT])|(?:S?B|gsb)(?=\d))([0-9]{1,4}|[ZT])|(0x[0-9a-f]{1,16})"
     r"|([0-9]{1,40}(?:\.[0-9]{1,40})?(?:e[+-]?[0-9]{1,4})?))(?!\w)"
 )
 _MAX_COUNT_DIGITS = 18

@@ -1,5 +1,6 @@
 """Corners of the reader that once went wrong."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,15 @@ def test_a_fraction_is_no_offset_after_a_count_was_one(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError):
         read_module(str(path))
+
+
+@pytest.mark.parametrize("odd", ["UPZ", "PZ", "RT", "URT", "BZ", "SBT", "R12345", "P99999"])
+def test_a_name_of_a_register_that_does_not_exist_is_no_number_of_one(odd: str) -> None:
+    """A template of operands is built once, of whatever register comes first."""
+    usual = re.sub(r"[ZT]$|\d+$", "0", odd)
+    for line in (f"IADD3 R1, R2, R3, {odd}", f"IADD3 {odd}, R2, R3, PT"):
+        try:
+            kernel = parse_lines(line.replace(odd, usual), line)
+        except InputError:
+            continue
+        assert odd in str(kernel.decode_form(1).text)
