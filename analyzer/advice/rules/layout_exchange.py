@@ -88,11 +88,14 @@ class _ExchangeFinder:
             return np.logical_and(table.make_opcode_mask(condition)[opcode_ids], runs)
 
         self.chains = find_def_use_chains(model_input.cfg)
-        self.barriers, self.stores, self.loads = map(
-            mask, (_is_cta_barrier, _is_shared_store, _is_shared_load)
-        )
-        self.global_loads, self.global_stores = mask(_is_global_load), mask(_is_global_store)
-        self.is_pure = mask(_only_writes_registers)
+        self.barriers = mask(_is_cta_barrier)
+        self.stores, self.loads = mask(_is_shared_store), mask(_is_shared_load)
+        self.global_stores = mask(_is_global_store)
+        places = frozenset(np.flatnonzero(mask(_is_global_load)).tolist())
+        others = frozenset(np.flatnonzero(runs & ~mask(_only_writes_registers) & ~self.loads).tolist())
+        # What addresses of global loads need, and nothing else does.
+        self.naming_rows = find_needed_rows(self.chains, places)
+        self.naming_rows -= find_needed_rows(self.chains, others - places, places)
 
     def iterate(self, loop: Loop) -> Iterator[_Exchange]:
         """Yield the exchanges of one level of a nest; none where a loop in it reads stored words again.
@@ -113,8 +116,8 @@ class _ExchangeFinder:
             following = (number + 1) % len(ends)
             stores = [row for row in phases[number] if self.stores[row]]
             loads = [row for row in phases[following] if self.loads[row]]
-            if stores and loads and self._is_exchange(stores, loads):
-                is_of_indices = self._only_name_places(loads)
+            is_of_indices = self.naming_rows.issuperset(loads)
+            if stores and loads and (is_of_indices or self._is_exchange(stores, loads)):
                 yield _Exchange((barrier, ends[following]), stores[0], loads[0], is_of_indices)
 
     def _mask_blocks(self, loop: Loop) -> tuple[BoolArray, BoolArray]:
@@ -127,21 +130,10 @@ class _ExchangeFinder:
         return own, inside
 
     def _is_exchange(self, stores: Sequence[int], loads: Sequence[int]) -> bool:
-        """Return whether words are read as often as stored, or as indices; not if global stores want them."""
+        """Return whether words are read as often as stored; not if they go to global memory as they are."""
         if all(self.global_stores[row] for load in loads for row in self.chains.consumers(load)):
             return False  # what makes the stores coalesced pays
-        is_once = self._count_bytes(loads) <= _MAX_LOADED_SHARE * self._count_bytes(stores)
-        return is_once or self._only_name_places(loads)
-
-    def _only_name_places(self, loads: Sequence[int]) -> bool:
-        """Return whether the loaded words are needed for addresses of global loads alone."""
-        global_loads = frozenset(np.flatnonzero(self.global_loads).tolist())
-        impure = np.flatnonzero((self.model_input.execution_counts > 0) & ~self.is_pure).tolist()
-        others = frozenset(impure) - global_loads - frozenset(loads)
-        named = find_needed_rows(self.chains, global_loads)
-        return named.issuperset(loads) and find_needed_rows(self.chains, others, global_loads).isdisjoint(
-            loads
-        )
+        return self._count_bytes(loads) <= _MAX_LOADED_SHARE * self._count_bytes(stores)
 
     def _count_bytes(self, rows: Sequence[int]) -> float:
         """Count the bytes that a thread moves by some accesses."""

@@ -18,10 +18,10 @@ from analyzer.models.interface import ModelInput, Stall
 from analyzer.models.model_result import ModelResult
 
 NAME = "missing-async-copy"
-ACTION = (
-    "copy with cp.async (__pipeline_memcpy_async, cuda::memcpy_async; TMA from sm_90 on), tiles ahead into "
-    "further buffers"
+_COPY = (
+    "copy with cp.async (__pipeline_memcpy_async, cuda::memcpy_async; TMA from sm_90 on; Triton: num_stages)"
 )
+ACTION = f"{_COPY}, tiles ahead into further buffers"
 # What a loop waits for its tiles: the store for its load, other warps at the barrier for the store.
 _STALLS = (Stall.LONG_SCOREBOARD, Stall.BARRIER)
 _COPY_BYTES = frozenset({4, 8, 16})  # sizes of cp.async
@@ -63,8 +63,7 @@ def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
         edit,
         remaining_cycles=estimate_first_waits(model_input, loads),
         note=f"copies {tiles} ahead, {shared_bytes:,} bytes of shared memory per CTA",
-        action=f"copy with cp.async (__pipeline_memcpy_async, cuda::memcpy_async; TMA from sm_90 on) {tiles} "
-        f"ahead, into {'a second buffer' if ahead == 1 else f'{ahead + 1} buffers'}",
+        action=f"{_COPY} {tiles} ahead, into {'a second buffer' if ahead == 1 else f'{ahead + 1} buffers'}",
     )
 
 

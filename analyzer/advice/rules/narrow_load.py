@@ -19,7 +19,7 @@ from analyzer.flow.def_use import DefUseChains, find_def_use_chains
 from analyzer.ir.module import InstructionForm
 from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, SHARED_SPACES, Opcode, OpKind
 from analyzer.ir.operand import Address, get_address
-from analyzer.isa.register_operands import find_register_unit
+from analyzer.isa.register_operands import find_address_units
 from analyzer.models.interface import ModelInput
 from analyzer.models.model_result import ModelResult
 
@@ -187,13 +187,16 @@ def _find_address(form: InstructionForm) -> Address | None:
 
 
 def _find_address_writers(chains: DefUseChains, row: int, form: InstructionForm) -> frozenset[int]:
-    """Return the instructions that write the registers of an access's address, both words of each."""
-    address = _find_address(form)
-    units = {
-        find_register_unit(base) + word for base in (address.bases if address else ()) for word in (0, 1)
-    }
+    """Return the instructions that write the registers of an access's address."""
     definitions = chains.sources(row).definitions
-    return frozenset[int]().union(*(definitions.get(unit, frozenset()) for unit in units))
+    return frozenset[int]().union(
+        *(
+            definitions.get(unit, frozenset())
+            for position, operand in enumerate(form.operands)
+            if (address := get_address(operand)) is not None
+            for unit in find_address_units(form.opcode, position, address)
+        )
+    )
 
 
 def _is_narrow_access(opcode: Opcode) -> bool:
