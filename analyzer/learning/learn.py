@@ -1,7 +1,9 @@
 """Learn weights from measured rows and write them: one file for each set of weights, a card beside it."""
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -110,7 +112,13 @@ def _make_call(cache: Path | None) -> Call:
     from joblib import Memory
 
     memory = Memory(cache, verbose=0)
-    return lambda function, *arguments: memory.cache(function)(*arguments)
+
+    def call(function: Callable[..., Any], *arguments: object) -> object:
+        with warnings.catch_warnings():  # joblib warns where a busy machine takes long to write
+            warnings.filterwarnings("ignore", "Persisting input arguments took")
+            return memory.cache(function)(*arguments)
+
+    return call
 
 
 def format_card(learned: Learned, options: LearningOptions, provenance: Provenance) -> str:
