@@ -1,18 +1,19 @@
 """Count what the instructions of a launch compute, apart from what only converts, moves or helps.
 
 An operation counts where it computes something of its operands, in the lanes that are active; a multiply-add
-counts two. Four kinds of floating-point instructions compute less than their opcode says:
+counts two. Five kinds of floating-point instructions compute less than their opcode says:
 
     HADD2.F32 R4, -RZ, R5.H0_H0     converts (adds nothing)                     0, a conversion
     HFMA2.MMA R3, -RZ, RZ, 0, 0.5   sets a register to a constant               0
     HFMA2 R6, R4, R5, -RZ           multiplies: a multiply-add of which half is left
+    HADD2 R5, R2.H0_H0, R5.H1_H1    adds two numbers, twice: half is left
     MUFU.RCP R3, R3                 where an I2F gives R3 and an integer addition takes it:
                                     the reciprocal of an integer division       0, a helper
 
 So a product of FP16 numbers by FFMA with both operands converted counts two for each step of a lane, not six.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
@@ -23,13 +24,15 @@ from analyzer.flow.def_use import find_def_use_chains
 from analyzer.ir.arrays import FloatArray
 from analyzer.ir.module import InstructionForm
 from analyzer.ir.opcode import Opcode, OpKind, Semantics
-from analyzer.ir.operand import Immediate, Operand, Predicate, Register
+from analyzer.ir.operand import ConstantBankOperand, Immediate, Operand, Predicate, Register
 from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.models.interface import ModelInput
 
 _FLOAT_KINDS = frozenset({OpKind.FLOAT, OpKind.HALF, OpKind.DOUBLE})
 _ADDED_OPERANDS = 2  # of an addition or a multiplication; a multiply-add has one more
 _RECIPROCAL_MODIFIER = "RCP"
+_PACKED = 2  # numbers of a half-precision instruction
+_ONE_HALF = frozenset({"H0_H0", "H1_H1"})  # suffixes of operands that give both the same number
 
 
 class Arithmetic(Struct, frozen=True, eq=False):
@@ -61,7 +64,8 @@ def measure_arithmetic(model_input: ModelInput) -> Arithmetic:
     for row in np.flatnonzero(is_vector).tolist():
         text_id = int(kernel.text_ids[row])
         if text_id not in shares:
-            shares[text_id] = _find_useful_share(kernel.decode_form(row))
+            form = kernel.decode_form(row)
+            shares[text_id] = _find_useful_share(form) * (0.5 if _computes_twice(form) else 1.0)
         useful[row] = shares[text_id]
         if not useful[row] and _widens(kernel.find_opcode(row)):
             converts[row] = 1.0
@@ -113,27 +117,52 @@ def _iterate_division_reciprocals(model_input: ModelInput, executions: NDArray[n
 
 def _find_useful_share(form: InstructionForm) -> float:
     """Return the part of an instruction's operations that computes something."""
-    sources = [operand for operand in form.operands[1:] if not isinstance(operand, Predicate)]
+    sources = _list_sources(form)
     if len(sources) < _ADDED_OPERANDS:
         return 1.0
     if len(sources) == _ADDED_OPERANDS:
         return 0.0 if any(map(_is_zero, sources)) else 1.0
     *factors, addend = sources
-    if any(_is_zero(one) for one in factors if isinstance(one, Register)) or _are_all(factors, 0.0):
+    if any(map(_is_zero, factors)):
         return 0.0
-    return 0.5 if _is_zero(addend) or _are_all(factors, 1.0) else 1.0
+    return 0.5 if _is_zero(addend) or any(map(_is_one, factors)) else 1.0
 
 
-def _are_all(operands: Sequence[Operand], value: float) -> bool:
-    """Return whether an instruction multiplies by this constant; one of packed halves has it twice."""
-    constants = [one.value for one in operands if isinstance(one, Immediate)]
-    return bool(constants) and all(one == value for one in constants)
+def _list_sources(form: InstructionForm) -> list[tuple[Operand, ...]]:
+    """Return the operands that an instruction computes with; the two constants of a packed one are one."""
+    sources: list[tuple[Operand, ...]] = [
+        (one,) for one in form.operands[1:] if not isinstance(one, Predicate)
+    ]
+    constants = [number for number, one in enumerate(sources) if isinstance(one[0], Immediate)]
+    if form.opcode.kind is OpKind.HALF and len(constants) == _PACKED:
+        first, second = constants
+        sources[first : second + 1] = [sources[first] + sources[second]]
+    return sources
 
 
-def _is_zero(operand: Operand) -> bool:
-    if isinstance(operand, Immediate):
-        return operand.value == 0
-    return isinstance(operand, Register) and operand.index is None
+def _is_zero(operand: tuple[Operand, ...]) -> bool:
+    return all(
+        one.value == 0 if isinstance(one, Immediate) else isinstance(one, Register) and one.index is None
+        for one in operand
+    )
+
+
+def _is_one(operand: tuple[Operand, ...]) -> bool:
+    return all(isinstance(one, Immediate) and one.value == 1 for one in operand)
+
+
+def _computes_twice(form: InstructionForm) -> bool:
+    """Return whether both results of a packed instruction are the same, as where a program has one number."""
+    if form.opcode.kind is not OpKind.HALF or _widens(form.opcode):
+        return False
+    sources = [one for one in _list_sources(form) if not _is_zero(one)]
+    selected = [one for one, *_ in sources if isinstance(one, Register | ConstantBankOperand)]
+    constants = {one for operand in sources for one in operand if isinstance(one, Immediate)}
+    return bool(selected) and len(constants) < _PACKED and all(map(_takes_one_half, selected))
+
+
+def _takes_one_half(operand: Register | ConstantBankOperand) -> bool:
+    return not _ONE_HALF.isdisjoint(operand.suffixes)
 
 
 def _is_vector_arithmetic(opcode: Opcode) -> bool:

@@ -1,5 +1,7 @@
 """Operations of a launch against closed forms, for families of operators (traces/cuda/arithmetic.cu)."""
 
+from pathlib import Path
+
 import pytest
 from paths import TRACES
 
@@ -43,6 +45,18 @@ def analyze(arch: int, kernel: str, block: Dim3, *arguments: str) -> KernelRepor
 def test_operations_have_their_closed_form(arch: int, kernel: str, flops: int, conversions: int) -> None:
     report = analyze(arch, kernel, Dim3(256), "2=7")
     assert (report.flops, report.conversions) == (LANES * flops, LANES * conversions)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "flops"),
+    [("hfma", 2), ("bfma", 2), ("hmul", 1), ("haxpy", 2), ("hrelu", 1), ("hdot", 3), ("hscale", 2)],
+)
+def test_a_packed_instruction_of_one_number_counts_once(kernel: str, flops: int) -> None:
+    """A comparison is no operation; the sum of the halves of a product of pairs is one."""
+    path = str(Path(__file__).with_name("packed_halves_80.txt"))
+    options = Options(launch=Launch(grid=Dim3(64), block=Dim3(256)), kernels=(kernel,))
+    (report,) = analyzer.analyze(path, "a100", options=options).kernels
+    assert (report.flops, report.conversions) == (LANES * flops, 0)
 
 
 @pytest.mark.parametrize("arch", GPUS)
