@@ -27,6 +27,7 @@ from analyzer.models.miss_rates import estimate_miss_rates
 from analyzer.models.model_result import ModelResult
 
 _MICRO, _MEGA, _GIGA = 1e-6, 1e6, 1e9
+_LEAST_US = 1e-9  # of a launch that does nothing
 
 
 class Unit(StrEnum):
@@ -91,7 +92,7 @@ _VECTOR_TYPE_BY_KIND = {OpKind.HALF: "FP16", OpKind.DOUBLE: "FP64"}
 def measure_speed_of_light(result: ModelResult) -> SpeedOfLight:
     """Return the operations and bytes of a launch per second of its predicted time."""
     model_input, prediction = result.model_input, result.prediction
-    seconds = max(prediction.time_us * _MICRO, np.finfo(float).tiny)
+    seconds = max(prediction.time_us, _LEAST_US) * _MICRO
     instructions = model_input.demand.instructions * _count_warps(model_input)
     slots = prediction.cycles * model_input.gpu.sm_count * model_input.arch.limits.subcores_per_sm.value
     return SpeedOfLight(

@@ -65,6 +65,8 @@ def select_representative_warp(
     profile = model_input.profile
     if profile is None or not profile.warp_classes:
         return RepresentativeWarp(model_input.execution_counts, None, model_input.grid_ctas)
+    running = tuple(one for one in profile.warp_classes if one.block_counts.any())  # left lines in the trace
+    profile = replace(profile, warp_classes=running or profile.warp_classes)
     notes: tuple[str, ...] = ()
     n_idle_ctas = 0
     if represented is RepresentedWarps.WORKING:

@@ -14,6 +14,7 @@ CUT_OFF = {
     "middle": LINES[:QUARTER] + LINES[3 * QUARTER :],
     "last warp": [line for line in LINES if not line.startswith("1 0 0 1 ")],
     "one CTA's second warp": [line for line in LINES if not line.startswith("0 0 0 1 ")],
+    "half of a larger CTA's warps": [line.replace("(64,1,1)", "(64,1,2)") for line in LINES],
     "ends": [line for line in LINES if " EXIT " not in line],
 }
 
@@ -36,7 +37,7 @@ def test_a_whole_trace_is_traced(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_a_part_of_a_trace_is_said_to_be_one(
     part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--advice", "--memory", "--loops", "--explain"]
+    options = ["--advice", "--memory", "--loops", "--explain", "-m", "all"]
     path = tmp_path / "k.trace"
     report = json.loads(analyze(path, CUT_OFF[part], capsys, *options, "--format", "json"))
     (kernel,) = report["kernels"]

@@ -140,7 +140,7 @@ class LaunchSimulation(Struct, frozen=True, eq=False):
                     selected[rows] += times * warp_program.share[step]
                     extra_cycles = times * (warp_program.stall_cycles[step] - warp_program.issue_slots[step])
                     stall_count_cycles[rows] += extra_cycles / (rows.stop - rows.start)
-            np.add.at(waits, np.array(warp_program.last_row), table)
+            np.add.at(waits, np.array(warp_program.last_row, dtype=np.int64), table)
         return WarpCycles(selected, waits, np.maximum(stall_count_cycles, 0.0))
 
 
@@ -328,9 +328,11 @@ def _build_cta_programs(
     n_ctas: int,
 ) -> _CtaPrograms:
     warp_programs = _build_warp_programs(model_input, warp_roles, timing, resource_demand)
+    # Of warps that a trace has no line of nothing is simulated.
+    traced = tuple(role for role in warp_roles.role_by_warp if warp_programs[role].sequences)
     parameters = replace(
         parameters,
-        role_by_warp=warp_roles.role_by_warp,
+        role_by_warp=traced,
         pipelines=_make_all_pipeline_parameters(model_input, warp_programs, warp_roles),
     )
     if (
