@@ -12,6 +12,7 @@ from analyzer.cli.examples import make_examples
 from analyzer.cli.output import output_option, write_text
 from analyzer.cli.path_types import INPUT_PATH
 from analyzer.text.errors import InputError, UsageError
+from analyzer.text.escaping import format_json
 
 if TYPE_CHECKING:
     from analyzer.tuning.chooser import Chooser
@@ -99,8 +100,6 @@ def _format_choice(
     chooser: "Chooser", given: dict[str, int], measured: Path | None, output_format: str
 ) -> str:
     """Return the choice for one input as text or JSON."""
-    import msgspec
-
     from analyzer.tuning.measured_choice import choose_with_samples
     from analyzer.tuning.samples import read_samples
 
@@ -118,7 +117,7 @@ def _format_choice(
             f"{basis}_us": choice.time_us,
             "measured_configurations": choice.n_measured,
         }
-        return msgspec.json.format(msgspec.json.encode(answer)).decode() + "\n"
+        return format_json(answer)
     listed = " ".join(f"{name}={value}" for name, value in choice.config.items())
     count = "" if measured is None else f"; {choice.n_measured} configurations of this input are measured"
     where = f"{found.kernel} on {found.gpu}, {found.variant}{count}"

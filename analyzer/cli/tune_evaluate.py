@@ -11,6 +11,7 @@ from analyzer.cli.path_types import INPUT_PATH
 from analyzer.cli.progress import show_progress
 from analyzer.cli.tune_inputs import select_part
 from analyzer.text.errors import UsageError
+from analyzer.text.escaping import format_json
 
 if TYPE_CHECKING:
     from analyzer.tuning.evaluation import Evaluation
@@ -109,7 +110,7 @@ def evaluate(
         import msgspec
 
         answer = {"schema": _SCHEMA, **msgspec.to_builtins(found)}
-        write_text(msgspec.json.format(msgspec.json.encode(answer)).decode() + "\n", output)
+        write_text(format_json(answer), output)
     else:
         write_text(_format_text(found), output)
     if near_best is not None and output_format == "text" and output is None:

@@ -9,6 +9,7 @@ from analyzer.cli.examples import make_examples
 from analyzer.cli.output import print_line, write_text
 from analyzer.cli.path_types import INPUT_PATH, OUTPUT_FILE_OR_FOLDER, claim_named_file
 from analyzer.text.errors import UsageError
+from analyzer.text.escaping import escape_controls, format_json
 
 if TYPE_CHECKING:
     from analyzer.tuning.moe_config_files import MoeConfigFile
@@ -67,8 +68,6 @@ def _carry(file: Path, found: "MoeConfigFile", engine: str, output: Path | None)
 
 
 def _format_json(found: "MoeConfigFile", tokens: int | None) -> str:
-    import msgspec
-
     from analyzer.tuning.device_names import find_gpu_of_device
 
     entries = found.by_tokens if tokens is None else (found.choose(tokens),)
@@ -84,13 +83,11 @@ def _format_json(found: "MoeConfigFile", tokens: int | None) -> str:
         "configurations": [{"m": size, "config": config.as_fields()} for size, config in entries],
         "fields_not_interpreted": found.extra_fields,
     }
-    return msgspec.json.format(msgspec.json.encode(answer)).decode() + "\n"
+    return format_json(answer)
 
 
 def _format_text(found: "MoeConfigFile", tokens: int | None) -> str:
     """Return a line for each batch size, or the one for so many tokens."""
-    from analyzer.text.escaping import escape_controls
-
     lines = []
     if (key := found.key) is not None:
         kind = key.dtype or "16-bit floats"

@@ -12,7 +12,7 @@ from analyzer.files import write_file
 from analyzer.report.baseline_schema import BASELINE_SCHEMA, Baseline
 from analyzer.report.report_escaping import escape_report
 from analyzer.report.report_reader import REPORT_TYPES, AnyReport
-from analyzer.text.escaping import escape_json
+from analyzer.text.escaping import format_json
 
 # What schemas are published of: reports, and the file that `check` keeps.
 PUBLISHED_TYPES: Mapping[str, type[msgspec.Struct]] = {**REPORT_TYPES, BASELINE_SCHEMA: Baseline}
@@ -25,10 +25,9 @@ def render_json(report: AnyReport) -> str:
     Control characters, also C1 and bidirectional ones, are escaped as JSON has it.
     """
     try:
-        data = msgspec.json.encode(report)
+        return format_json(report, indent=1)
     except UnicodeEncodeError:  # bytes of file names that are no UTF-8, which JSON cannot hold
-        data = msgspec.json.encode(escape_report(report))
-    return escape_json(msgspec.json.format(data, indent=1).decode()) + "\n"
+        return format_json(escape_report(report), indent=1)
 
 
 def make_json_schema(schema: str) -> dict[str, Any]:

@@ -10,13 +10,11 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
-import msgspec
-
 from analyzer.render.problems import FindingsReport, Problem, list_problems
 from analyzer.render.rule_texts import SITE_URL, RuleText, describe_rule
 from analyzer.report.analyze_schema import WarningEntry
 from analyzer.report.check_schema import CheckReport, Level
-from analyzer.text.escaping import escape_json
+from analyzer.text.escaping import format_json
 
 _SCHEMA_URL = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _MAX_RESULTS = 25_000
@@ -48,7 +46,7 @@ def render_sarif(report: FindingsReport) -> str:
         "results": [_make_result(problem, rules) for problem in shown],
     }
     log = {"$schema": _SCHEMA_URL, "version": "2.1.0", "runs": [run]}
-    return escape_json(msgspec.json.format(msgspec.json.encode(log), indent=1).decode()) + "\n"
+    return format_json(log, indent=1)
 
 
 def _make_invocation(report: FindingsReport, notifications: list[dict[str, Any]]) -> dict[str, Any]:

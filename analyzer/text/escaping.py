@@ -10,6 +10,8 @@ or make a line look like one of ours.
 
 import re
 
+import msgspec
+
 # Controls (C0, C1), invisible and bidirectional formats, line and paragraph separators, lone surrogates
 # (bytes of file names that are no UTF-8), variation selectors and tags.
 _SUSPECT = re.compile(
@@ -28,6 +30,11 @@ def escape_controls(text: str, *, keep: str = "") -> str:
 def escape_json(text: str) -> str:
     r"""Return JSON text with control characters inside its strings as `\u202e`; the values are the same."""
     return _SUSPECT.sub(lambda match: match[0] if match[0] == "\n" else _format_json_code(match[0]), text)
+
+
+def format_json(value: object, *, indent: int = 2) -> str:
+    """Return a value as JSON text with one item a line, safe to print."""
+    return escape_json(msgspec.json.format(msgspec.json.encode(value), indent=indent).decode()) + "\n"
 
 
 def encode_for_terminal(error: UnicodeError) -> tuple[str, int]:

@@ -27,6 +27,7 @@ from msgspec import Struct
 from analyzer.files import read_file
 from analyzer.hardware.gpu_database import find_keys_by, load_gpu
 from analyzer.text.errors import InputError, UsageError
+from analyzer.text.escaping import format_json
 from analyzer.text.json_spans import JsonPath, find_json_spans, split_decode_error
 from analyzer.text.source import Location, locate
 
@@ -175,7 +176,7 @@ def format_moe_config_file(entries: Iterable[tuple[int, MoeConfig]]) -> str:
     if not ordered or len(set(sizes)) != len(sizes) or sizes[0] < 1:
         raise UsageError("a file of configurations needs batch sizes that are positive and differ")
     fields = {str(tokens): config.as_fields() for tokens, config in ordered}
-    return msgspec.json.format(msgspec.json.encode(fields), indent=4).decode() + "\n"
+    return format_json(fields, indent=4)
 
 
 def _find_depth(value: object) -> int:

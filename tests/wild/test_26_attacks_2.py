@@ -450,6 +450,15 @@ def test_no_table_steers_the_terminal(folder: Path, capsys: Capture) -> None:
             assert escape_controls(text + said.err, keep="\n\t") == text + said.err, words
 
 
+def test_json_with_control_characters_stays_json(folder: Path, capsys: Capture) -> None:
+    block = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1, "num_warps": 4}
+    Path("configs.json").write_text(json.dumps({"8": {**block, "num_stages": 3, "\x9b31m\u202e": 1}}))
+    assert run(["tune", "import", "configs.json", "--format", "json"]) == 0
+    said = capsys.readouterr().out
+    assert escape_controls(said, keep="\n") == said
+    assert "\x9b31m\u202e" in json.loads(said)["fields_not_interpreted"]
+
+
 WRITERS = {"cli/app.py", "cli/output.py", "cli/progress.py", "cli/validate.py", "render/console.py"}
 
 
