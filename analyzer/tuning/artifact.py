@@ -184,7 +184,8 @@ def _read_description(data: NDArray[np.generic]) -> ArtifactDescription:
         )
     space = found.space
     tilings = (*space.grid, space.loop)
-    named = {name for each in tilings for name in (each.input, each.factor, each.groups) if name}
+    named = {each.input for each in tilings}
+    named |= {name for each in tilings for name in (each.factor, each.groups) if name}
     if not (named | set(space.multipliers)) <= set(space.inputs) or not space.inputs:
         raise _DamagedArtifactError("its description maps an input that the kernel does not have")
     if not {each.parameter for each in tilings} <= set(space.macro_parameters):
