@@ -1,6 +1,6 @@
 """Limit on the work of abstract execution; what is known when it is reached is reported."""
 
-DEFAULT_STEP_LIMIT = 50_000  # some three seconds, and as long again for the fallbacks
+DEFAULT_STEP_LIMIT = 100_000  # some three seconds, and as long again for the fallbacks
 _ACTIONS_PER_STEP = 4
 _WORDS_PER_STEP = 32_000
 _WASTED_STEPS_DIVISOR = 4
