@@ -1,6 +1,7 @@
 """Task of an execution: a compiled kernel, its launch and options."""
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.execution.acceleration.branch_decisions import BranchDecider
 from analyzer.execution.binding.image_builder import ConstantImage
@@ -30,3 +31,7 @@ class ExecutionTask(Struct, frozen=True, eq=False):
     image: ConstantImage
     shape: LaunchShape
     options: ExecutionOptions
+
+    def with_step_limit(self, limit: int) -> "ExecutionTask":
+        """Return the task with another limit of steps."""
+        return replace(self, options=replace(self.options, step_limit=limit))
