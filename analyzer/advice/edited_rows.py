@@ -77,7 +77,7 @@ def find_dead_rows(cfg: Cfg, removed: Collection[int]) -> frozenset[int]:
     An instruction is needed if it does more than write registers, or if a needed one reads what it writes.
     """
     kernel, chains = cfg.kernel, find_def_use_chains(cfg)
-    is_pure = kernel.form_table.make_opcode_mask(_only_writes_registers)[kernel.opcode_ids].tolist()
+    is_pure = kernel.form_table.make_opcode_mask(only_writes_registers)[kernel.opcode_ids].tolist()
     rows = range(cfg.blocks[-1].stop)
     roots = {row for row in rows if not is_pure[row]}
     gone = frozenset(removed)
@@ -100,7 +100,8 @@ def find_needed_rows(
     return frozenset(found)
 
 
-def _only_writes_registers(opcode: Opcode) -> bool:
+def only_writes_registers(opcode: Opcode) -> bool:
+    """Return whether an instruction does no more than write registers."""
     return opcode.kind in PURE_KINDS
 
 

@@ -22,8 +22,16 @@ from analyzer.demand.tcgen05_tiles import count_tile_fmas, is_tcgen05_mma
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.arrays import BoolArray
-from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, SHARED_SPACES, Opcode, OpKind, Semantics
-from analyzer.ir.scheduling import WARP_SIZE, SchedClass
+from analyzer.ir.opcode import (
+    ATOMIC_KINDS,
+    GLOBAL_SPACES,
+    SHARED_SPACES,
+    Opcode,
+    OpKind,
+    Semantics,
+    is_cta_barrier,
+)
+from analyzer.ir.scheduling import WARP_SIZE
 
 Amounts = NDArray[np.float64]
 _FLOAT_KINDS = frozenset((OpKind.FLOAT, OpKind.HALF, OpKind.DOUBLE))
@@ -95,7 +103,7 @@ def measure_instruction_work(
         warps_per_cta = -(-block.count // WARP_SIZE)
     elif grid is not None:
         warps_per_cta = profile.n_warps / grid.count
-    found[Work.BARRIERS] = np.where(select(_is_cta_barrier), executions / max(1.0, warps_per_cta), 0.0)
+    found[Work.BARRIERS] = np.where(select(is_cta_barrier), executions / max(1.0, warps_per_cta), 0.0)
     return found
 
 
@@ -142,10 +150,6 @@ def _is_float_arithmetic(opcode: Opcode) -> bool:
 
 def _is_product(opcode: Opcode) -> bool:
     return opcode.mma_shape is not None
-
-
-def _is_cta_barrier(opcode: Opcode) -> bool:
-    return opcode.sched_class is SchedClass.CTA_BARRIER
 
 
 def _is_divisor_conversion(opcode: Opcode) -> bool:

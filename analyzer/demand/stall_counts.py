@@ -21,7 +21,15 @@ from analyzer.demand.opcode_costs import PIPE_INDEX, OpcodeCosts
 from analyzer.demand.scoreboards import Scoreboards, is_counted_wait
 from analyzer.flow.cfg import BasicBlock, Cfg
 from analyzer.hardware.schema import Arch
-from analyzer.ir.opcode import CONTROL_FLOW_KINDS, MEMORY_KINDS, Opcode, OpKind, Semantics, is_warpgroup_mma
+from analyzer.ir.opcode import (
+    CONTROL_FLOW_KINDS,
+    MEMORY_KINDS,
+    Opcode,
+    OpKind,
+    Semantics,
+    is_cta_barrier,
+    is_warpgroup_mma,
+)
 from analyzer.ir.scheduling import Pipe, SchedClass
 from analyzer.isa.control_encoding import NO_BARRIER
 from analyzer.isa.register_operands import (
@@ -74,7 +82,7 @@ class _Scheduler:
         table = kernel.form_table
         self.cfg, self.kernel, self.issue = cfg, kernel, arch.issue
         self.pipe: list[int] = costs.pipe[ids].tolist()
-        for row in np.flatnonzero(table.make_opcode_mask(_is_cta_barrier)[ids]).tolist():
+        for row in np.flatnonzero(table.make_opcode_mask(is_cta_barrier)[ids]).tolist():
             self.pipe[row] = _MEMORY_PIPE  # barriers are spaced like the memory instructions around them
         self.alternate_pipe: list[int] = costs.alternate_pipe[ids].tolist()
         self.interval = _compute_intervals(costs, arch)[ids].tolist()
@@ -88,7 +96,7 @@ class _Scheduler:
         least[table.make_opcode_mask(_is_fence)[ids]] = arch.issue.barrier_cycles.value
         least[table.make_opcode_mask(is_counted_wait)[ids]] = arch.issue.memory_interval_cycles.value
         self.least: list[float] = least.tolist()
-        self.is_barrier: list[bool] = table.make_opcode_mask(_is_cta_barrier)[ids].tolist()
+        self.is_barrier: list[bool] = table.make_opcode_mask(is_cta_barrier)[ids].tolist()
         self.wait_mask: list[int] = boards.wait_mask.tolist()
         self.set_boards = [
             [board for board in pair if board != NO_BARRIER]
@@ -236,10 +244,6 @@ def _compute_intervals(costs: OpcodeCosts, arch: Arch) -> NDArray[np.float64]:
 
 def _is_memory(opcode: Opcode) -> bool:
     return opcode.kind in MEMORY_KINDS
-
-
-def _is_cta_barrier(opcode: Opcode) -> bool:
-    return opcode.sched_class is SchedClass.CTA_BARRIER
 
 
 def _is_resolved_late(opcode: Opcode) -> bool:

@@ -268,6 +268,16 @@ def is_warpgroup_mma(opcode: Opcode) -> bool:
     return opcode.sched_class is SchedClass.MMA_WARPGROUP
 
 
+def is_cta_barrier(opcode: Opcode) -> bool:
+    """Return whether an instruction is a barrier of a CTA."""
+    return opcode.sched_class is SchedClass.CTA_BARRIER
+
+
+def is_global_load(opcode: Opcode) -> bool:
+    """Return whether an instruction loads from global memory, by a generic address too."""
+    return opcode.kind is OpKind.LOAD and opcode.space in GLOBAL_SPACES
+
+
 def waits_for_others(opcode: Opcode) -> bool:
     """Return whether a thread waits for others at an mbarrier, or at the barrier of a cluster."""
     return opcode.semantics is Semantics.MBARRIER_WAIT or opcode.sched_class is SchedClass.CLUSTER_BARRIER

@@ -110,8 +110,15 @@ def test_damaged_and_foreign_files_are_refused(artifact: Artifact, tmp_path: Pat
         load_artifact(path)
 
 
+def test_a_description_that_maps_unknown_inputs_is_refused(artifact: Artifact, tmp_path: Path) -> None:
+    space = msgspec.structs.replace(artifact.description.space, inputs=("m", "n"))
+    (tmp_path / "a.npz").write_bytes(rewrite(artifact, description=describe(artifact, space=space)))
+    with pytest.raises(InputError, match="an input that the kernel does not have"):
+        load_artifact(tmp_path / "a.npz")
+
+
 @pytest.mark.parametrize("name", ["", "other"])
-def test_a_description_that_maps_unknown_inputs_is_refused(
+def test_a_loop_over_an_input_that_does_not_exist_is_refused(
     artifact: Artifact, tmp_path: Path, name: str
 ) -> None:
     space = artifact.description.space

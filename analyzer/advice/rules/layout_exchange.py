@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from msgspec import Struct
 
-from analyzer.advice.edited_rows import PURE_KINDS, find_needed_rows, without_rows
+from analyzer.advice.edited_rows import find_needed_rows, only_writes_registers, without_rows
 from analyzer.advice.interface import Edit, Site, list_rows
 from analyzer.flow.def_use import find_def_use_chains
 from analyzer.flow.loops import Loop
 from analyzer.ir.arrays import BoolArray
-from analyzer.ir.opcode import GLOBAL_SPACES, Opcode, OpKind
+from analyzer.ir.opcode import GLOBAL_SPACES, Opcode, OpKind, is_cta_barrier, is_global_load
 from analyzer.ir.scheduling import SchedClass
 from analyzer.models.interface import ModelInput, Stall
 from analyzer.models.model_result import ModelResult
@@ -88,11 +88,11 @@ class _ExchangeFinder:
             return np.logical_and(table.make_opcode_mask(condition)[opcode_ids], runs)
 
         self.chains = find_def_use_chains(model_input.cfg)
-        self.barriers = mask(_is_cta_barrier)
+        self.barriers = mask(is_cta_barrier)
         self.stores, self.loads = mask(_is_shared_store), mask(_is_shared_load)
         self.global_stores = mask(_is_global_store)
-        places = frozenset(np.flatnonzero(mask(_is_global_load)).tolist())
-        others = frozenset(np.flatnonzero(runs & ~mask(_only_writes_registers) & ~self.loads).tolist())
+        places = frozenset(np.flatnonzero(mask(is_global_load)).tolist())
+        others = frozenset(np.flatnonzero(runs & ~mask(only_writes_registers) & ~self.loads).tolist())
         # What addresses of global loads need, and nothing else does.
         self.naming_rows = find_needed_rows(self.chains, places)
         self.naming_rows -= find_needed_rows(self.chains, others - places, places)
@@ -107,10 +107,10 @@ class _ExchangeFinder:
         if (inside & ~own & (self.stores | self.loads)).any():
             return
         ends = np.flatnonzero(own & self.barriers).tolist()
-        rows = np.flatnonzero(own)
-        phases = [chunk.tolist() for chunk in np.split(rows, np.searchsorted(rows, ends, side="right"))]
         if not ends:
             return
+        rows = np.flatnonzero(own)
+        phases = [chunk.tolist() for chunk in np.split(rows, np.searchsorted(rows, ends, side="right"))]
         phases = [phases[-1] + phases[0], *phases[1:-1]]
         for number, barrier in enumerate(ends):
             following = (number + 1) % len(ends)
@@ -141,10 +141,6 @@ class _ExchangeFinder:
         return sum(float(counts[row]) * (kernel.find_opcode(row).width_bytes or 0) for row in rows)
 
 
-def _is_cta_barrier(opcode: Opcode) -> bool:
-    return opcode.sched_class is SchedClass.CTA_BARRIER
-
-
 def _is_shared_store(opcode: Opcode) -> bool:
     return opcode.sched_class is SchedClass.SHARED_STORE and opcode.kind is OpKind.STORE
 
@@ -153,13 +149,5 @@ def _is_shared_load(opcode: Opcode) -> bool:
     return opcode.sched_class is SchedClass.SHARED_LOAD and opcode.kind is OpKind.LOAD
 
 
-def _is_global_load(opcode: Opcode) -> bool:
-    return opcode.kind is OpKind.LOAD and opcode.space in GLOBAL_SPACES
-
-
 def _is_global_store(opcode: Opcode) -> bool:
     return opcode.kind is OpKind.STORE and opcode.space in GLOBAL_SPACES
-
-
-def _only_writes_registers(opcode: Opcode) -> bool:
-    return opcode.kind in PURE_KINDS

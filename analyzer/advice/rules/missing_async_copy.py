@@ -10,7 +10,7 @@ from analyzer.advice.earlier_loads import (
 from analyzer.advice.edited_input import compute_edited_occupancy, edit_occupancy
 from analyzer.advice.interface import Edit, Site, list_rows
 from analyzer.flow.def_use import DefUseChains, find_def_use_chains
-from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, Opcode, OpKind
+from analyzer.ir.opcode import AddressSpace, Opcode, OpKind, is_global_load
 from analyzer.ir.operand import Register
 from analyzer.ir.scheduling import SchedClass
 from analyzer.isa.register_operands import find_register_unit
@@ -97,7 +97,7 @@ def _find_stored_load(model_input: ModelInput, chains: DefUseChains, row: int) -
     if data is None:
         return None
     writers = chains.sources(row).definitions.get(find_register_unit(data), frozenset())
-    loads = kernel.form_table.make_opcode_mask(_is_global_load)[kernel.opcode_ids]
+    loads = kernel.form_table.make_opcode_mask(is_global_load)[kernel.opcode_ids]
     if not writers or not all(loads[writer] for writer in writers):
         return None
     return min(writers)
@@ -106,7 +106,3 @@ def _find_stored_load(model_input: ModelInput, chains: DefUseChains, row: int) -
 def _is_copyable_store(opcode: Opcode) -> bool:
     is_store = opcode.kind is OpKind.STORE and opcode.space is AddressSpace.SHARED
     return is_store and opcode.sched_class is SchedClass.SHARED_STORE and opcode.width_bytes in _COPY_BYTES
-
-
-def _is_global_load(opcode: Opcode) -> bool:
-    return opcode.kind is OpKind.LOAD and opcode.space in GLOBAL_SPACES

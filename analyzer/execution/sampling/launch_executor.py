@@ -128,9 +128,9 @@ def _find_distinct_row_shares(
     names_rows = any(totals.trust is AddressConfidence.INDEXED_ROW for totals in sums.access_totals.values())
     if sample.has_affine_accesses or sums.stop_reason or not names_rows:
         return {}
-    options = replace(task.options, step_limit=task.options.step_limit // _FALLBACK_DIVISOR)
     first = make_grid_prefix(task.shape.grid, _N_ADJACENT_WARPS // task.shape.warps_per_cta)
-    part = ExecutionTask(task.kernel, task.image, replace(task.shape, grid=first), options)
+    part = task.with_step_limit(task.options.step_limit // _FALLBACK_DIVISOR)
+    part = replace(part, shape=replace(task.shape, grid=first))
     return ProfileBuilder(part, launch, *LaunchExecutor(part).run()).compute_distinct_row_shares()
 
 

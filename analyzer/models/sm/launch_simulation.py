@@ -328,7 +328,7 @@ def _build_cta_programs(
     n_ctas: int,
 ) -> _CtaPrograms:
     warp_programs = _build_warp_programs(model_input, warp_roles, timing, resource_demand)
-    # Of warps that a trace has no line of nothing is simulated.
+    # A warp that left no line in the trace has no steps.
     traced = tuple(role for role in warp_roles.role_by_warp if warp_programs[role].sequences)
     parameters = replace(
         parameters,

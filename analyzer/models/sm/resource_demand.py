@@ -32,6 +32,8 @@ from analyzer.ir.opcode import (
     Opcode,
     OpKind,
     Semantics,
+    is_cta_barrier,
+    is_global_load,
 )
 from analyzer.ir.scheduling import Pipe, SchedClass
 from analyzer.models.bounds import convert_to_bytes_per_cycle
@@ -246,12 +248,8 @@ def _compute_l2_store_line_cycles(model_input: ModelInput) -> float:
 
 def _mask_barrier_rows(model_input: ModelInput) -> NDArray[np.bool_]:
     """Mark barriers of a CTA, which take the same path as memory instructions, [n]."""
-    barriers = model_input.kernel.form_table.make_opcode_mask(_is_cta_barrier)
+    barriers = model_input.kernel.form_table.make_opcode_mask(is_cta_barrier)
     return barriers[model_input.kernel.opcode_ids]
-
-
-def _is_cta_barrier(opcode: Opcode) -> bool:
-    return opcode.sched_class is SchedClass.CTA_BARRIER
 
 
 def _count_port_cycles(model_input: ModelInput) -> tuple[float, ...]:
@@ -449,7 +447,7 @@ def _count_requested_bytes(model_input: ModelInput) -> FloatArray:
 def _compute_l1_fill_cycles(model_input: ModelInput, l2_share: FloatArray) -> FloatArray:
     """Compute the cycles of the load/store path in which missed lines are written into the L1, [n]."""
     form_table, ids = model_input.kernel.form_table, model_input.kernel.opcode_ids
-    loads = form_table.make_opcode_mask(_is_global_load)
+    loads = form_table.make_opcode_mask(is_global_load)
     rows = model_input.access_bytes.global_bytes / WAVEFRONT_BYTES
     return np.where(loads[ids], rows * l2_share * model_input.arch.memory.line_fill_cycles.value, 0.0)
 
@@ -466,13 +464,9 @@ def _compute_tag_cycles(model_input: ModelInput, base: FloatArray) -> FloatArray
     if each is not None and model_input.cache_rates is not None:
         for row, rates in model_input.cache_rates.by_row.items():
             again[row] = max(0.0, 1.0 - rates.l1_request_share - rates.l1_miss_rate) * each.value
-    loads = model_input.kernel.form_table.make_opcode_mask(_is_global_load)[model_input.kernel.opcode_ids]
+    loads = model_input.kernel.form_table.make_opcode_mask(is_global_load)[model_input.kernel.opcode_ids]
     again *= np.where(loads, model_input.access_bytes.global_bytes / WAVEFRONT_BYTES, 0.0)
     return np.where(loads & again.any(), base + again, 0.0)
-
-
-def _is_global_load(opcode: Opcode) -> bool:
-    return opcode.kind is OpKind.LOAD and opcode.space in GLOBAL_SPACES
 
 
 def _count_load_passes(model_input: ModelInput) -> tuple[FloatArray, FloatArray]:
