@@ -107,21 +107,25 @@ class Case:
     change: str  # "form", "bytes" or "half"
 
 
-def make_case(kind: str, seed: str) -> Case:
-    """Return a case: three of four keep the input's form, the others damage bytes or take half away."""
+def make_case(kind: str, seed: str, change: str = "") -> Case:
+    """Return a case: three of four keep the input's form, the others damage bytes or take half away.
+
+    The change `none` leaves the input as it is.
+    """
     mutator = Mutator(f"{seed}:{kind}")
     choose = mutator.random.choice
     description = KINDS[kind]
     seeds = list_seeds(kind)
     files, donor = dict(choose(seeds)), choose(seeds)
     name, *_ = files
-    change = mutator.random.choices(("form", "bytes", "half"), (75, 20, 5 if description.cut else 0))[0]
+    weights = (75, 20, 5 if description.cut else 0)
+    change = change or mutator.random.choices(("form", "bytes", "half"), weights)[0]
     command = choose(description.commands)
     if change == "form":
         files[name] = mutator.mutate(name, files[name], donor.get(name, files[name]))
     elif change == "bytes":
         files[name] = mutator.damage(files[name])
-    else:
+    elif change == "half":
         files[name] = mutator.cut_off(
             name, files[name], is_middle=choose(description.cut.split()) == "middle"
         )
@@ -129,7 +133,7 @@ def make_case(kind: str, seed: str) -> Case:
     words = _fill(command, {"file": name, "other": "donor-" + name}, choose)
     if "donor-" + name in words:
         files["donor-" + name] = donor.get(name, files[name])
-    if kind == "command-line":
+    if kind == "command-line" and change != "none":
         words, change = _edit_words(mutator, words), "form"
     return Case(kind, files, tuple(word.replace("\0", "") for word in words), change)
 
@@ -319,7 +323,7 @@ def _list_launches() -> list[Seed]:
     entry = {
         "grid": [2, 1, 1], "block": [64, 1, 1], "cluster": [1], "dynamic_shared_bytes": 0,
         "clock_mhz": 1400.5,
-        "l2_is_cold": False, "arguments": {"0": "ptr", "1": 64, "2": 1.5, "3": "fill:7", "4": None},
+        "l2_is_cold": False, "arguments": {"0": "ptr", "1": "fill:7", "2": 64},
     }  # fmt: skip
     contents = ({"kernels": {"*": entry}}, {"kernels": {"total*": [entry, entry], "zzz*": entry}})
     return [{"l.json": json.dumps(content).encode(), "k.sass": _DUMP.read_bytes()} for content in contents]

@@ -31,6 +31,13 @@ def test_cases_are_the_same_each_time_and_most_keep_their_form(kind: str) -> Non
     assert sum(case.change == "form" for case in cases) >= 3
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_inputs_that_nothing_changed_get_past_their_parser(kind: str) -> None:
+    outcomes = [run_case(make_case(kind, f"{SEED}:{number}", "none")) for number in range(4)]
+    assert not any(outcome.faults for outcome in outcomes)
+    assert sum(outcome.exit_code in (0, 1) for outcome in outcomes) >= 2
+
+
 @pytest.mark.parametrize(
     ("words", "fault"),
     [

@@ -56,6 +56,20 @@ def make_chain(length: int) -> list[list[int]]:
     return [[number + 1] for number in range(length - 1)] + [[]]
 
 
+def test_instructions_are_counted_where_addresses_leap() -> None:
+    kernel = make_kernel([[]])
+    block = msgspec.structs.replace(kernel.counts.blocks[0], end=1 << 62)
+    last = msgspec.structs.replace(kernel.listing[0], address=1 << 61)
+    kernel = msgspec.structs.replace(
+        kernel,
+        counts=msgspec.structs.replace(kernel.counts, blocks=(block,)),
+        listing=(*kernel.listing, last),
+    )
+    graph = make_flow_graph(kernel)
+    assert graph is not None
+    assert [(node.n_instructions, node.share) for node in graph.nodes] == [(2, 1.0)]
+
+
 def make_diamonds(count: int) -> list[list[int]]:
     """Return branches and joins one after the other: 3 * count + 1 blocks of which none can be joined."""
     found: list[list[int]] = []

@@ -5,14 +5,14 @@ they are. Of more, blocks that only follow one another become one node; if that 
 outermost loops, and what then follows one another. What is still too large is not drawn.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from itertools import pairwise
 
 from msgspec import Struct
 
 from analyzer.render.html.layered_layout import PlacedEdge, Sizes, lay_out
-from analyzer.report.analyze_schema import BlockEntry, KernelReport
+from analyzer.report.analyze_schema import BlockEntry, KernelReport, ListingEntry
 
 SIZES = Sizes(node_width=178.0, node_height=54.0, waypoint_width=10.0, gap_x=22.0, gap_y=40.0)
 _TURN = SIZES.gap_y * 0.6  # by which a back edge leaves the height of its end
@@ -184,9 +184,7 @@ class _BlockCosts:
 
     def __init__(self, kernel: KernelReport, blocks: Sequence[BlockEntry]) -> None:
         self.blocks = blocks
-        self.entries = {entry.address: entry for entry in kernel.listing}
-        addresses = sorted(self.entries)
-        self.step = min((b - a for a, b in pairwise(addresses)), default=16)
+        self.listing = sorted(kernel.listing, key=_get_address)
         self.total = sum(sum(entry.cpi_stack.values()) for entry in kernel.listing)
 
     def make_node(self, group: _Group, corner: tuple[float, float]) -> FlowNode:
@@ -195,11 +193,12 @@ class _BlockCosts:
         stack, n_instructions = Counter[str](), 0
         for index in group.blocks:
             block = self.blocks[index]
-            for address in range(block.start, block.end, self.step):
-                entry = self.entries.get(address)
-                n_instructions += 1
-                if entry is not None:
-                    stack.update(dict(entry.cpi_stack))
+            first_row, stop_row = (
+                bisect_left(self.listing, bound, key=_get_address) for bound in (block.start, block.end)
+            )
+            n_instructions += stop_row - first_row
+            for entry in self.listing[first_row:stop_row]:
+                stack.update(dict(entry.cpi_stack))
         waits = {stall: cycles for stall, cycles in stack.items() if stall != "selected"}
         return FlowNode(
             x=corner[0],
@@ -213,6 +212,10 @@ class _BlockCosts:
             stall=_find_largest(waits),
             is_loop=group.loop is not None,
         )
+
+
+def _get_address(entry: ListingEntry) -> int:
+    return entry.address
 
 
 def _find_largest(stack: Mapping[str, float]) -> str:
