@@ -23,7 +23,7 @@ Times = NDArray[np.float64]
 
 _HINT = "columns: kernel, gpu, the kernel's inputs and parameters, time_us; `warplens tune plan` writes them"
 _MAX_VALUE = 1 << 40
-_MAX_TIME_US = 1e12
+_MIN_TIME_US, _MAX_TIME_US = 1e-3, 1e12
 
 
 class Samples(Struct, frozen=True):
@@ -140,9 +140,9 @@ def _read_times(table: CsvTable, rows: Sequence[int]) -> Times:
             times[at] = float(text)
         except ValueError:
             times[at] = math.nan
-        if not 0.0 < times[at] < _MAX_TIME_US:
+        if not _MIN_TIME_US <= times[at] < _MAX_TIME_US:
             raise InputError(
-                f"column time_us: {text[:40]!r} is no positive number",
+                f"column time_us: {text[:40]!r} is no time that a kernel takes",
                 location=table.locate_field(line, place),
                 hint="microseconds, or nothing for a configuration that could not run",
             )

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from analyzer import analyze, load
 from analyzer.execution.machine.abstract_machine import AbstractMachine
+from analyzer.execution.machine.budget import Budget
 from analyzer.execution.profile.execution_profile import ExecutionProfile
 from analyzer.execution.profile.provenance import Provenance
 from analyzer.ir.launch import Argument, ArgumentValue, Dim3, Launch, Pointer
@@ -219,7 +220,7 @@ def test_boxes_stand_for_a_grid_that_steps_do_not_suffice_for() -> None:
     dump = load(str(TRACES / "triton/sm_80/flash_attention.sass"))
     whole, few = (
         analyze(dump, options=Options(launch=launch, step_limit=limit)).kernels[0]
-        for limit in (100_000, 2500)
+        for limit in (100_000, 4000)
     )
     assert few.counts.looked_at_ctas is not None
     assert few.counts.looked_at_ctas < 100 < 16 * 128 == whole.counts.looked_at_ctas
@@ -254,6 +255,14 @@ def test_boxes_whose_ctas_turn_out_unlike_stand_for_none() -> None:
     assert few is not None
     assert whole.profile.provenance is Provenance.EXACT
     assert few.profile.provenance is Provenance.ASSUMED
+
+
+def test_an_access_costs_more_steps_than_another_action() -> None:
+    """A loop of 41 loads by 1,024 threads took 25 s until its steps were spent."""
+    plain, loads = Budget(1000), Budget(1000)
+    plain.spend(40, 0, 0)
+    loads.spend(40, 40, 0)
+    assert loads.spent_steps > 4 * plain.spent_steps
 
 
 def test_ctas_by_which_a_grid_was_judged_are_executed_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,7 +332,7 @@ def thirds(name: str, arch: int) -> LoadedKernel:
 def test_the_memory_of_boxes_has_steps_of_its_own() -> None:
     sizes = (*(Argument(place, 4096) for place in range(3)), Argument(3, 1.0), Argument(4, 0.5))
     launch = Launch(grid=Dim3(32, 16), block=Dim3(32, 32), arguments=sizes)
-    options = Options(launch=launch, step_limit=3000)
+    options = Options(launch=launch, step_limit=5000)
     (kernel,) = analyze(load(str(TRACES / "gemm/sm_75/l1-4.sass")), options=options).kernels
     assert (kernel.counts.looked_at_ctas, kernel.counts.provenance) == (3, "exact")
     assert kernel.traffic is not None

@@ -34,10 +34,10 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         found["simulated_steps"] += result.n_steps
         return result
 
-    def spend_counted(budget: Budget, n_actions: int, n_words: int) -> None:
+    def spend_counted(budget: Budget, n_actions: int, n_accesses: int, n_words: int) -> None:
         found["executed_actions"] += n_actions
         found["executed_words"] += n_words
-        spend(budget, n_actions, n_words)
+        spend(budget, n_actions, n_accesses, n_words)
 
     for module in (launch_simulation, launch_tail):
         monkeypatch.setattr(module, "simulate_ctas", simulate_counted)

@@ -44,6 +44,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         (HEAD + "gemm,h100,1,16,32,6x,16,32,32,4,2,1\n", "column k", 19),
         (HEAD + "gemm,h100,1,16,32,64,16,32,32,4,2,-1\n", "time_us", 35),
         (HEAD + "gemm,h100,1,16,32,64,16,32,32,4,2,nan\n", "time_us", 35),
+        (HEAD + "gemm,h100,1,16,32,64,16,32,32,4,2,1e-300\n", "time_us", 35),
         (HEAD + "gemm,h100,1,16\n", "4 fields", 1),
     ],
 )

@@ -216,6 +216,7 @@ class _KernelCompiler:
                     rank=(block_rank, number),
                     actions=actions,
                     terminator=end,
+                    n_accesses=sum(len(action.accesses) for action in actions),
                     has_approximations=any(a.step is not None and a.step.error_ulps for a in actions),
                 )
             )

@@ -221,6 +221,7 @@ class Segment(Struct, frozen=True, kw_only=True, eq=False):
     rank: tuple[int, int]  # order of execution: paths that reconverge at a segment run before it
     actions: tuple[Action, ...]
     terminator: Terminator
+    n_accesses: int  # to memory, by its actions
     has_approximations: bool = False  # of functions whose last bits may matter
 
 

@@ -218,10 +218,10 @@ class AbstractMachine:
         """Charge a segment: steps of a group of all warps cost the words that they write, others all rows."""
         n_actions, n_lanes = len(segment.actions), len(view.group.warp_indices) * WARP_SIZE
         if not view.group.has_all_warps:
-            self.budget.spend(n_actions, n_actions * n_lanes)
+            self.budget.spend(n_actions, segment.n_accesses, n_actions * n_lanes)
             return
         by_row = 1 + sum(action.step is None or action.step.uses_active_mask for action in segment.actions)
-        self.budget.spend(n_actions, view.n_words_written + by_row * n_lanes // 2)
+        self.budget.spend(n_actions, segment.n_accesses, view.n_words_written + by_row * n_lanes // 2)
 
     def _execute_terminator(self, segment: Segment, view: RegisterView) -> GroupSuccessors:
         """Return the segments at which a group continues, and the part of the group that does."""

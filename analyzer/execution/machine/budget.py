@@ -2,6 +2,7 @@
 
 DEFAULT_STEP_LIMIT = 100_000  # some three seconds, and as long again for the fallbacks
 _ACTIONS_PER_STEP = 4
+_ACTIONS_PER_ACCESS = 4  # that an access takes longer
 _WORDS_PER_STEP = 32_000
 _WASTED_STEPS_DIVISOR = 4
 _ATTEMPT_STEPS_DIVISOR = 2
@@ -48,10 +49,13 @@ class Budget:
         """Estimate the steps of `factor` times as many CTAs: the same actions, `factor` times the words."""
         return self.spent_steps + (factor - 1.0) * self.n_words_written / _WORDS_PER_STEP
 
-    def spend(self, n_actions: int, n_words: int) -> None:
-        """Spend the steps of a segment's actions and of the words that they wrote. Raises StopExecution."""
+    def spend(self, n_actions: int, n_accesses: int, n_words: int) -> None:
+        """Spend the steps of a segment's actions, of the accesses to memory among them, and of the words that
+        they wrote. Raises StopExecution.
+        """
         self.n_words_written += n_words
-        self._add_steps(1 + n_actions // _ACTIONS_PER_STEP + n_words // _WORDS_PER_STEP)
+        n_units = n_actions + _ACTIONS_PER_ACCESS * n_accesses
+        self._add_steps(1 + n_units // _ACTIONS_PER_STEP + n_words // _WORDS_PER_STEP)
 
     def spend_at_header(self, depth: int) -> None:
         """Spend the steps of an arrival at a loop that so many loops contain. Raises StopExecution.

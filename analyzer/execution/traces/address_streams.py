@@ -172,7 +172,7 @@ class _ActionBudget(Budget):
 
     __slots__ = ()
 
-    def spend(self, n_actions: int, n_words: int) -> None:
+    def spend(self, n_actions: int, n_accesses: int, n_words: int) -> None:
         """See `Budget`. Raises StopExecution."""
         self.spent_steps += _SEGMENT_OVERHEAD_ACTIONS + n_actions
         if self.spent_steps > self.step_limit:
