@@ -115,6 +115,7 @@ def run_in_forks(
     from multiprocessing import active_children, get_context
 
     bond = make_parent_bond()
+    others = set(active_children())  # of joblib, which a caller in a notebook may keep
     gc.freeze()  # else each worker's collector would visit, and so copy, what it shares with this process
     decoder = msgspec.msgpack.Decoder(result_type)
     try:
@@ -125,7 +126,7 @@ def run_in_forks(
                 for task, found in [(task, pool.submit(_run_inherited, task)) for task in tasks]:
                     yield function(task) if found.exception() else decoder.decode(found.result())
             except BaseException:  # else the pool would wait for tasks that are of no use any more
-                for child in active_children():
+                for child in set(active_children()) - others:
                     child.kill()
                 raise
     finally:
