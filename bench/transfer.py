@@ -21,7 +21,7 @@ from msgspec import Struct
 from transfer_pairs import Pair, load_corrected_pairs, load_other_pairs, load_typed_pairs
 
 from analyzer.evaluation.transfer import transfer
-from analyzer.evaluation.transfer_table import LAUNCH_COLUMNS
+from analyzer.evaluation.transfer_rows import LAUNCH_COLUMNS
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.ir.launch import Timing
 from analyzer.models.transfer.algorithm1 import predict_algorithm1

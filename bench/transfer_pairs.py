@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from analyzer.evaluation.transfer_table import TransferRow
+from analyzer.evaluation.transfer_rows import TransferRow
 from analyzer.ir.launch import Dim3
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -8,7 +8,7 @@ import click
 from analyzer.cli.examples import make_examples
 from analyzer.cli.output import output_options, write_report
 from analyzer.cli.path_types import GPU_TEXT, INPUT_PATH
-from analyzer.models.operators.registry import DEFAULT_OPERATOR_MODEL, list_operator_models
+from analyzer.models.model_names import DEFAULT_OPERATOR_MODEL, list_operator_models
 from analyzer.text.errors import UsageError
 
 

@@ -162,7 +162,7 @@ def _make_options(
 
 
 def _find_models(text: str) -> list[str]:
-    from analyzer.models.operators.registry import list_operator_models
+    from analyzer.models.model_names import list_operator_models
 
     return list(list_operator_models()) if text == "all" else split_names([text])
 

@@ -26,11 +26,8 @@ def tasks(inputs: InputOptions, *, output_format: str, output: Path | None) -> N
     with masks applied, special functions, loop trips. Of compiled code (cubin, SASS, PTX) the launch is
     executed abstractly, and there is one class, with the means of a CTA.
     """
-    from analyzer.pipeline.task_decomposition import (
-        is_triton_ir,
-        make_code_tasks_report,
-        make_triton_tasks_report,
-    )
+    from analyzer.frontend.triton_file import is_triton_ir
+    from analyzer.pipeline.task_decomposition import make_code_tasks_report, make_triton_tasks_report
 
     options = inputs.make_pipeline_options(listing=False)
     with show_progress("decomposing"):

@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from analyzer.evaluation.measured_table import MeasuredRow, MeasuredTable
-from analyzer.evaluation.transfer_table import MAX_REGISTERS, MAX_SHARED_BYTES, TransferRow
+from analyzer.evaluation.transfer_rows import MAX_REGISTERS, MAX_SHARED_BYTES, TransferRow
 from analyzer.ir.launch import Dim3
 from analyzer.text.csv_table import CsvTable
 from analyzer.text.errors import InputError

@@ -10,7 +10,7 @@ from analyzer.evaluation.ceilings import list_underperforming
 from analyzer.evaluation.validation_report import CaseFilters, make_validation_report
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.models.calibration import Calibration
-from analyzer.models.operators.registry import list_operator_models
+from analyzer.models.model_names import list_operator_models
 from analyzer.operators.operator_rows import read_operator_rows
 from analyzer.pipeline.operator_prediction import OperatorAnswers, OperatorOptions, predict_batches
 from analyzer.report.validation_schema import CaseEntry, CasePrediction, ValidationReport

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct, field
 
-from analyzer.evaluation.transfer_table import MAX_REGISTERS, MAX_SHARED_BYTES, TransferRow
+from analyzer.evaluation.transfer_rows import MAX_REGISTERS, MAX_SHARED_BYTES, TransferRow
 from analyzer.ir.launch import Dim3, Launch, check_launch
 from analyzer.text.errors import InputError, UsageError
 from analyzer.text.json_spans import JsonPath, find_json_spans, split_decode_error, split_validation_error

@@ -7,12 +7,8 @@
 
 import os
 import re
-from enum import StrEnum
 from math import inf
 from pathlib import Path
-
-from msgspec import Struct
-from msgspec.structs import replace
 
 from analyzer.evaluation.measured_table import (
     FILE_PREFIX,
@@ -20,108 +16,40 @@ from analyzer.evaluation.measured_table import (
     MeasuredRow,
     MeasuredTable,
 )
+from analyzer.evaluation.ncu_export import read_ncu_export
+from analyzer.evaluation.pytorch_trace import read_pytorch_trace
+from analyzer.evaluation.transfer_rows import (
+    LAUNCH_COLUMNS,
+    MAX_REGISTERS,
+    MAX_SHARED_BYTES,
+    CodeReference,
+    TableForm,
+    TransferRow,
+    TransferTable,
+)
 from analyzer.files import read_file
-from analyzer.ir.launch import Dim3, Timing
-from analyzer.models.transfer.measured_launch import MeasuredLaunch
 from analyzer.report.transfer_schema import RESULT_COLUMNS
 from analyzer.text.csv_table import CsvTable
 from analyzer.text.errors import InputError
 from analyzer.unpacking import unpack
 
-LAUNCH_COLUMNS = ("kernel", "grid", "block", "registers", "shared_bytes", "flops", "bytes", "time_us")
 MAX_TRACE_BYTES = 1 << 30
 _MAX_TABLE_BYTES = 256 << 20
 _UTF8_BOM = b"\xef\xbb\xbf"
 _NCU_HEADER = re.compile(rb'^"?ID"?,.*"?Kernel Name"?', re.M)
-MAX_REGISTERS, MAX_SHARED_BYTES = 1 << 16, 1 << 31  # more is a mistake
 _MAX_AMOUNT, _MAX_TIME_US = 1e18, 1e12
 _TABLE_HINT = "transfer takes a CSV table, an export of Nsight Compute or a PyTorch trace: docs/transfer.md"
-
-
-class TableForm(StrEnum):
-    """Form of a file; the value is its name in reports."""
-
-    CSV = "csv"
-    NCU = "ncu"
-    PYTORCH = "pytorch"
-
-    @property
-    def timing(self) -> Timing:
-        """How the times of such a file were measured, if nobody says otherwise."""
-        return {TableForm.NCU: Timing.NCU, TableForm.PYTORCH: Timing.KERNEL}.get(self, Timing.INTERVAL)
-
-
-class CodeReference(Struct, frozen=True, kw_only=True):
-    """Where the code of a launch is, and what its execution needs."""
-
-    source_dump: Path  # for the GPU that was measured
-    target_dump: Path
-    arguments: Arguments
-    cluster: Dim3 | None
-    dynamic_shared_bytes: int | None
-    problem: str = ""  # why the code cannot be read, or what is not known of its arguments
-    is_usable: bool = True
-
-
-class TransferRow(Struct, frozen=True, kw_only=True):
-    """One launch of a table."""
-
-    line: int
-    fields: tuple[str, ...]  # as given, by the columns of the table
-    kernel: str
-    grid: Dim3
-    block: Dim3
-    registers: int | None
-    shared_bytes: int
-    flops: float | None
-    moved_bytes: float | None
-    time_us: float
-    code: CodeReference | None = None
-
-    def make_launch(self, timing: Timing) -> MeasuredLaunch:
-        """Return what transfer without code reads."""
-        return MeasuredLaunch(
-            kernel=self.kernel,
-            grid_ctas=self.grid.count,
-            block_threads=self.block.count,
-            registers=self.registers,
-            shared_bytes=self.shared_bytes,
-            flops=self.flops,
-            moved_bytes=self.moved_bytes,
-            time_us=self.time_us,
-            timing=timing,
-        )
-
-    def with_own_fields(self) -> "TransferRow":
-        """Return the row with its figures as fields of LAUNCH_COLUMNS, for files that are no such tables."""
-        values = (self.registers, self.shared_bytes, self.flops, self.moved_bytes, self.time_us)
-        texts = ("" if value is None else f"{value:.12g}" for value in values)
-        return replace(self, fields=(self.kernel, str(self.grid), str(self.block), *texts))
-
-
-class TransferTable(Struct, frozen=True, kw_only=True):
-    """All launches of a file."""
-
-    path: Path
-    form: TableForm
-    columns: tuple[str, ...]
-    rows: tuple[TransferRow, ...]
-    archs: tuple[str, ...] = ()  # of the GPUs that were measured, as far as the file tells them
 
 
 def read_transfer_table(path: Path) -> TransferTable:
     """Read a file of any known form. Raises InputError that shows any fault."""
     data = _read_bytes(path)
     if data.lstrip()[:1] in (b"{", b"["):
-        from analyzer.evaluation.pytorch_trace import read_pytorch_trace
-
         rows, archs = read_pytorch_trace(path, data)
         table = TransferTable(
             path=path, form=TableForm.PYTORCH, columns=LAUNCH_COLUMNS, rows=rows, archs=archs
         )
     elif header := _NCU_HEADER.search(data):
-        from analyzer.evaluation.ncu_export import read_ncu_export
-
         rows, archs = read_ncu_export(path, data, header.start())
         table = TransferTable(path=path, form=TableForm.NCU, columns=LAUNCH_COLUMNS, rows=rows, archs=archs)
     else:

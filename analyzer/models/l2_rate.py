@@ -1,7 +1,7 @@
 """The L2's rate for what a launch loads: one peak for bounds, contention and the speed of light.
 
 The L2 has its bandwidth for loads to registers. Copies to shared memory (LDGSTS, bulk copies) get what its
-slices hand out, and more where SMs ask for the same lines (`sm/l2_sharing.py`). The rate of a launch is the
+slices hand out, and more where SMs ask for the same lines (`l2_sharing.py`). The rate of a launch is the
 mean by bytes, so that its bytes over this rate are the time for which the L2 is busy.
 
 Example: an H100 loads at 9,300 GB/s. A product whose CTAs share their tiles copies at 10,600.
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from analyzer.execution.profile.mbarrier_pipelines import find_mbarrier_uses
 from analyzer.ir.opcode import Opcode, OpKind, Semantics
 from analyzer.models.interface import ModelInput
+from analyzer.models.l2_sharing import compute_copy_factors
 from analyzer.models.miss_rates import MissRates
-from analyzer.models.sm.l2_sharing import compute_copy_factors
 
 
 def compute_launch_l2_gbps(model_input: ModelInput, miss_rates: MissRates, clock_mhz: float) -> float:

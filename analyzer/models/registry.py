@@ -10,14 +10,13 @@ A model is a module with `NAME`, its name, and `predict(model_input) -> ModelRes
 until one is asked for; entry points are read only for a name that is none of ours, and to list all names.
 """
 
-import pkgutil
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzer.models.interface import ModelInput
+from analyzer.models.model_names import list_operator_models, list_own_models
 from analyzer.models.model_result import ModelResult
 from analyzer.text.errors import UsageError
 
@@ -33,7 +32,7 @@ _DEFAULT_MODEL, _FAST_MODEL, _COMPARISON_MODEL = "sm", "warp", "amali"
 
 def list_model_names() -> tuple[str, ...]:
     """Return the names of all models, sorted. Raises UsageError where two models have one name."""
-    return tuple(sorted((*_list_own_names(), *read_entry_points())))
+    return tuple(sorted((*list_own_models(), *read_entry_points())))
 
 
 def list_models_default_first() -> tuple[str, ...]:
@@ -41,26 +40,15 @@ def list_models_default_first() -> tuple[str, ...]:
     return tuple(sorted(list_model_names(), key=lambda name: name != _DEFAULT_MODEL))
 
 
-def is_own_model(name: str) -> bool:
-    """Return whether a model belongs to this package."""
-    return name in _list_own_names()
-
-
 def find_model(name: str) -> Predictor:
     """Return a model's `predict`. Raises UsageError for an unknown name or a model that cannot be loaded."""
-    if is_own_model(name):
+    if name in list_own_models():
         path = f"{_PREDICTORS_PACKAGE}.{name}"
         return _get_predict(name, path, import_module(path))
     entry_point = read_entry_points().get(name)
     if entry_point is None:
         raise _make_unknown_model_error(name)
     return _load_entry_point(entry_point)
-
-
-@cache
-def _list_own_names() -> tuple[str, ...]:
-    folder = Path(__file__).parent / "predictors"
-    return tuple(sorted(module.name for module in pkgutil.iter_modules([str(folder)])))
 
 
 @cache
@@ -71,7 +59,7 @@ def read_entry_points() -> Mapping[str, "EntryPoint"]:
     found: dict[str, EntryPoint] = {}
     for entry_point in entry_points(group=ENTRY_POINT_GROUP):
         name = entry_point.name
-        if name in found or is_own_model(name):
+        if name in found or name in list_own_models():
             other = found[name].value if name in found else f"{_PREDICTORS_PACKAGE}.{name}"
             raise UsageError(
                 f"two models are called {name}: {other} and {entry_point.value}",
@@ -104,8 +92,6 @@ def _get_predict(name: str, path: str, module: object) -> Predictor:
 
 def _make_unknown_model_error(name: str) -> UsageError:
     from difflib import get_close_matches
-
-    from analyzer.models.operators.registry import list_operator_models
 
     names = list_model_names()
     if name in list_operator_models():

@@ -31,7 +31,8 @@ from analyzer.forecast.training.training_forecast import (
 )
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_database import load_gpu
-from analyzer.models.operators.registry import DEFAULT_OPERATOR_MODEL, find_operator_model
+from analyzer.models.model_names import DEFAULT_OPERATOR_MODEL
+from analyzer.models.operators.registry import find_operator_model
 from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.names import DataType
 from analyzer.report.iteration_schema import (

@@ -84,7 +84,7 @@ def _measure_file(level: LevelName, path: Path, kernel: Kernel, launch: Launch) 
 
 
 def _measure_triton(path: Path, kernel: Kernel, launch: Launch) -> LevelWork:
-    from analyzer.pipeline.task_decomposition import read_triton_module
+    from analyzer.frontend.triton_file import read_triton_module
     from analyzer.tiles.decomposition import decompose_launch
     from analyzer.tiles.work import Quantity
 

@@ -14,12 +14,9 @@ from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.hardware.parameter_edits import ParameterSetting, with_settings
 from analyzer.models.calibration import Calibration, apply_calibration
+from analyzer.models.model_names import DEFAULT_OPERATOR_MODEL
 from analyzer.models.operators import ours
-from analyzer.models.operators.registry import (
-    DEFAULT_OPERATOR_MODEL,
-    OperatorPredictor,
-    find_operator_model,
-)
+from analyzer.models.operators.registry import OperatorPredictor, find_operator_model
 from analyzer.operators.operator_rows import BatchOfRows, OperatorRows, read_operator_rows
 from analyzer.report.predict_schema import OperatorPredictionEntry, PredictReport
 from analyzer.text.errors import UsageError, WarplensError

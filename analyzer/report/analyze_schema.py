@@ -12,6 +12,13 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from analyzer.models.prediction_figures import PredictionFigures
+from analyzer.report.notebook import (
+    KernelTitle,
+    describe_kernel,
+    describe_report,
+    render_kernel_html,
+    render_report_html,
+)
 
 ANALYZE_SCHEMA: Literal["warplens/analyze/1"] = "warplens/analyze/1"
 Amount = int | float  # an integer where it was counted, a mean or an estimate where not
@@ -542,15 +549,22 @@ class KernelReport(Struct, frozen=True, kw_only=True):
     ] = UNSET
 
     def __repr__(self) -> str:
-        from analyzer.report.notebook import describe_kernel
-
-        return describe_kernel(self)
+        return describe_kernel(_make_title(self), self.predictions)
 
     def _repr_html_(self) -> str:
         """Return it as HTML for notebooks."""
-        from analyzer.report.notebook import render_kernel_html
+        dims = {"grid": self.launch.grid, "block": self.launch.block}
+        return render_kernel_html(
+            _make_title(self),
+            (*(f"{name} {size}" for name, size in dims.items() if size), f"counts {self.counts.provenance}"),
+            self.predictions,
+            self.predictions[0].cpi_stack if self.predictions else {},
+            [f"{refusal.gpu_name}: {refusal.reason}" for refusal in self.refused],
+        )
 
-        return render_kernel_html(self)
+
+def _make_title(kernel: KernelReport) -> KernelTitle:
+    return KernelTitle(kernel.demangled, kernel.architecture, kernel.instructions)
 
 
 class WarningEntry(Struct, frozen=True, kw_only=True):
@@ -577,12 +591,14 @@ class Report(Struct, frozen=True, kw_only=True):
     warnings: tuple[WarningEntry, ...]
 
     def __repr__(self) -> str:
-        from analyzer.report.notebook import describe_report
-
-        return describe_report(self)
+        return describe_report(
+            [entry.path for entry in self.inputs],
+            len(self.kernels),
+            (p.gpu_name for kernel in self.kernels for p in kernel.predictions),
+            len(self.warnings),
+        )
 
     def _repr_html_(self) -> str:
         """Return it as HTML for notebooks."""
-        from analyzer.report.notebook import render_report_html
-
-        return render_report_html(self)
+        kernels = [(_make_title(kernel), kernel.predictions) for kernel in self.kernels]
+        return render_report_html(kernels, [f"warning: {warning.message}" for warning in self.warnings])

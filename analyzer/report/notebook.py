@@ -1,71 +1,74 @@
 """Reports as short texts and as HTML for notebooks; names come from the input, so all text is escaped."""
 
 import html
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
+from analyzer.models.prediction_figures import PredictionFigures
 from analyzer.text.escaping import escape_controls
-
-if TYPE_CHECKING:
-    from analyzer.report.analyze_schema import KernelReport, PredictionEntry, Report
 
 _MAX_ROWS = 50
 _MAX_NAMES = 3
 _PREDICTION_HEADS = ("GPU", "model", "cycles", "time us", "low", "high", "bound", "occupancy")
 
 
-def describe_kernel(kernel: "KernelReport") -> str:
+class KernelTitle(NamedTuple):
+    """What a kernel is called by."""
+
+    name: str
+    architecture: str
+    n_instructions: int
+
+
+def describe_kernel(title: KernelTitle, predictions: Sequence[PredictionFigures]) -> str:
     """Return `KernelReport(matmul, sm_90a, 576 instructions: 28.3 us on H100 SXM)`."""
-    times = [f"{p.time_us:.4g} us on {p.gpu_name} ({p.model})" for p in kernel.predictions[:_MAX_NAMES]]
-    more = ["..."] if len(kernel.predictions) > _MAX_NAMES else []
+    times = [f"{p.time_us:.4g} us on {p.gpu_name} ({p.model})" for p in predictions[:_MAX_NAMES]]
+    more = ["..."] if len(predictions) > _MAX_NAMES else []
     found = f": {', '.join(times + more)}" if times else ""
-    name, arch = escape_controls(kernel.demangled), kernel.architecture or "architecture ?"
-    return f"KernelReport({name}, {arch}, {kernel.instructions:,} instructions{found})"
+    name, arch = escape_controls(title.name), title.architecture or "architecture ?"
+    return f"KernelReport({name}, {arch}, {title.n_instructions:,} instructions{found})"
 
 
-def describe_report(report: "Report") -> str:
+def describe_report(paths: Sequence[str], n_kernels: int, gpus: Iterable[str], n_warnings: int) -> str:
     """Return `Report(2 kernels of k.sass on H100 SXM, 1 warning)`."""
-    inputs = [escape_controls(entry.path) for entry in report.inputs[:_MAX_NAMES]]
-    gpus = list(dict.fromkeys(p.gpu_name for kernel in report.kernels for p in kernel.predictions))
-    parts = [f"{_count(len(report.kernels), 'kernel')} of {', '.join(inputs)}"]
-    parts[0] += f" on {', '.join(gpus[:_MAX_NAMES])}" if gpus else ""
-    if report.warnings:
-        parts.append(_count(len(report.warnings), "warning"))
-    return f"Report({', '.join(parts)})"
+    inputs = map(escape_controls, paths[:_MAX_NAMES])
+    names = list(dict.fromkeys(gpus))[:_MAX_NAMES]
+    text = f"{_count(n_kernels, 'kernel')} of {', '.join(inputs)}"
+    text += f" on {', '.join(names)}" if names else ""
+    text += f", {_count(n_warnings, 'warning')}" if n_warnings else ""
+    return f"Report({text})"
 
 
-def render_kernel_html(kernel: "KernelReport") -> str:
-    """Return the predictions and the stalls of a kernel."""
-    parts = [_make_heading(kernel)]
-    rows = [_make_prediction_cells(prediction) for prediction in kernel.predictions]
-    if rows:
-        parts.append(make_html_table(_PREDICTION_HEADS, rows))
-        parts.append(_make_stall_table(kernel.predictions[0]))
-    parts += [
-        f"<p>{escape_html(f'{refusal.gpu_name}: {refusal.reason}')}</p>"
-        for refusal in kernel.refused[:_MAX_ROWS]
-    ]
-    return "".join(parts)
+def render_kernel_html(
+    title: KernelTitle,
+    facts: Iterable[str],
+    predictions: Sequence[PredictionFigures],
+    cpi_stack: Mapping[str, float],
+    notes: Sequence[str],
+) -> str:
+    """Return the facts, the predictions, the stalls (cycles) and the notes of a kernel."""
+    own = (title.architecture or "architecture ?", f"{title.n_instructions:,} instructions", *facts)
+    parts = [f"<p><b>{escape_html(title.name)}</b> {escape_html(', '.join(own))}</p>"]
+    if predictions:
+        parts.append(make_html_table(_PREDICTION_HEADS, [*map(_make_prediction_cells, predictions)]))
+        parts.append(_make_stall_table(cpi_stack))
+    return "".join([*parts, *_make_notes(notes)])
 
 
-def render_report_html(report: "Report") -> str:
-    """Return a table of all kernels, and the warnings."""
+def render_report_html(
+    kernels: Sequence[tuple[KernelTitle, Sequence[PredictionFigures]]], notes: Sequence[str]
+) -> str:
+    """Return a table of all kernels, and the notes."""
     rows = [
-        (
-            kernel.demangled,
-            kernel.architecture,
-            f"{kernel.instructions:,}",
-            *_make_prediction_cells(prediction),
-        )
-        for kernel in report.kernels
-        for prediction in kernel.predictions
+        (title.name, title.architecture, f"{title.n_instructions:,}", *_make_prediction_cells(prediction))
+        for title, predictions in kernels
+        for prediction in predictions
     ]
-    unpriced = [kernel.demangled for kernel in report.kernels if not kernel.predictions]
+    unpriced = [(title.name,) for title, predictions in kernels if not predictions]
     parts = [make_html_table(("kernel", "arch", "instructions", *_PREDICTION_HEADS), rows)] if rows else []
     if unpriced:
-        parts.append(make_html_table(("kernel without a prediction",), [(name,) for name in unpriced]))
-    parts += [f"<p>warning: {escape_html(warning.message)}</p>" for warning in report.warnings[:_MAX_ROWS]]
-    return "".join(parts)
+        parts.append(make_html_table(("kernel without a prediction",), unpriced))
+    return "".join([*parts, *_make_notes(notes)])
 
 
 def make_html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -85,16 +88,11 @@ def _make_row(tag: str, cells: Iterable[str]) -> str:
     return f"<tr>{''.join(f'<{tag}>{escape_html(cell)}</{tag}>' for cell in cells)}</tr>"
 
 
-def _make_heading(kernel: "KernelReport") -> str:
-    launch = kernel.launch
-    facts = [kernel.architecture or "architecture ?", f"{kernel.instructions:,} instructions"]
-    facts += [f"grid {launch.grid}"] if launch.grid else []
-    facts += [f"block {launch.block}"] if launch.block else []
-    facts.append(f"counts {kernel.counts.provenance}")
-    return f"<p><b>{escape_html(kernel.demangled)}</b> {escape_html(', '.join(facts))}</p>"
+def _make_notes(notes: Sequence[str]) -> Iterable[str]:
+    return (f"<p>{escape_html(note)}</p>" for note in notes[:_MAX_ROWS])
 
 
-def _make_prediction_cells(prediction: "PredictionEntry") -> tuple[str, ...]:
+def _make_prediction_cells(prediction: PredictionFigures) -> tuple[str, ...]:
     return (
         prediction.gpu_name,
         prediction.model,
@@ -107,9 +105,9 @@ def _make_prediction_cells(prediction: "PredictionEntry") -> tuple[str, ...]:
     )
 
 
-def _make_stall_table(prediction: "PredictionEntry") -> str:
-    total = sum(prediction.cpi_stack.values()) or 1.0
-    ordered = sorted(prediction.cpi_stack.items(), key=lambda item: -item[1])
+def _make_stall_table(cpi_stack: Mapping[str, float]) -> str:
+    total = sum(cpi_stack.values()) or 1.0
+    ordered = sorted(cpi_stack.items(), key=lambda item: -item[1])
     rows = [(stall, f"{cycles:,.0f}", f"{cycles / total:.0%}") for stall, cycles in ordered if cycles]
     return make_html_table(("stall", "cycles", "share"), rows) if rows else ""
 

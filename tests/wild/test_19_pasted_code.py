@@ -16,8 +16,8 @@ from analyzer.frontend.input_format import HEAD_BYTES
 from analyzer.frontend.module_reader import read_module
 from analyzer.frontend.pasted_text import PASTED_BYTES, is_pasted, undo_pasting
 from analyzer.frontend.ptx_reader import PtxOptions
+from analyzer.frontend.triton_file import is_triton_ir, read_triton_module
 from analyzer.ir.module import Module
-from analyzer.pipeline.task_decomposition import is_triton_ir, read_triton_module
 from analyzer.text.errors import InputError
 
 TRACES = Path(__file__).parents[2] / "traces"

@@ -18,6 +18,7 @@ from analyzer.frontend.ptx.control_flow import (
     list_register_names,
     writes_first_operand,
 )
+from analyzer.frontend.ptx.special_registers import find_dimension, find_special_register
 from analyzer.frontend.ptx.statements import (
     PtxAddress,
     PtxFunction,
@@ -224,10 +225,19 @@ class LoweringContext:
                 raise UnsupportedPtxError
 
     def read_special(self, name: str) -> VirtualOperand:
-        """Return the value of a special register. Raises UnsupportedPtxError."""
-        from analyzer.frontend.ptx.lowering_moves import read_special_register
-
-        return read_special_register(self, name)
+        """Return a word of constant bank 0, or the result of S2R. Raises UnsupportedPtxError."""
+        dimension = find_dimension(name)
+        if dimension is not None:
+            base, axis = dimension
+            start = self.target.block_dim if base == "%ntid" else self.target.grid_dim
+            return ConstantRef(0, start + 4 * axis)
+        special = find_special_register(name)
+        if special is None:
+            raise UnsupportedPtxError(name)
+        word = self.make_temporary()
+        with self.without_guard():
+            self.emit("S2R", word, special)
+        return word
 
     def read_float(self, operand: PtxOperand) -> VirtualOperand:
         """Return a single-precision source; a constant as a number."""

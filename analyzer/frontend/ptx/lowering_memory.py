@@ -12,7 +12,7 @@ from analyzer.frontend.ptx.lowering_context import (
     find_word,
     format_integer,
 )
-from analyzer.frontend.ptx.lowering_integer import find_type, is_signed
+from analyzer.frontend.ptx.lowering_integer import add_pairs, find_type, is_signed
 from analyzer.frontend.ptx.statements import (
     PtxAddress,
     PtxInstruction,
@@ -499,8 +499,6 @@ def _read_global_pair(ctx: LoweringContext, operand: PtxOperand) -> WordRef:
     pair = ctx.read_pair(base)
     if not offset:
         return pair
-    from analyzer.frontend.ptx.lowering_integer import add_pairs
-
     total = ctx.make_temporary(2)
     halves = find_word(pair, 0), find_word(pair, 1)
     with ctx.without_guard():

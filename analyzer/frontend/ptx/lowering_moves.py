@@ -23,35 +23,6 @@ from analyzer.frontend.ptx.statements import (
 )
 from analyzer.frontend.ptx.virtual_code import TRUE, ZERO, ConstantRef, VirtualOperand, WordRef
 
-_AXES = {"x": 0, "y": 1, "z": 2}
-_SPECIAL_REGISTERS = {
-    "%tid": "SR_TID", "%ctaid": "SR_CTAID", "%laneid": "SR_LANEID", "%warpid": "SR_VIRTID",
-    "%smid": "SR_VIRTUALSMID", "%nsmid": "SR_VIRTCFG", "%lanemask_eq": "SR_EQMASK",
-    "%lanemask_lt": "SR_LTMASK", "%lanemask_le": "SR_LEMASK", "%lanemask_gt": "SR_GTMASK",
-    "%lanemask_ge": "SR_GEMASK", "%cluster_ctarank": "SR_CgaCtaId", "%cluster_nctarank": "SR_CgaSize",
-    "%clock": "SR_CLOCKLO", "%clock_hi": "SR_CLOCKHI", "%clock64": "SR_CLOCKLO",
-    "%globaltimer": "SR_GLOBALTIMERLO", "%globaltimer_lo": "SR_GLOBALTIMERLO",
-    "%globaltimer_hi": "SR_GLOBALTIMERHI", "%dynamic_smem_size": "SR_SMEMSZ",
-    "%total_smem_size": "SR_SMEMSZ", "%nwarpid": "SR_NWARPID", "%gridid": "SR_GRIDID",
-}  # fmt: skip
-
-
-def read_special_register(ctx: LoweringContext, name: str) -> VirtualOperand:
-    """Return a special register: a word of constant bank 0, or the result of S2R."""
-    base, _, axis = name.partition(".")
-    if base in ("%ntid", "%nctaid") and axis in _AXES:
-        start = ctx.target.block_dim if base == "%ntid" else ctx.target.grid_dim
-        return ConstantRef(0, start + 4 * _AXES[axis])
-    if base in ("%cluster_ctaid", "%cluster_nctaid", "%clusterid", "%nclusterid", "%is_explicit_cluster"):
-        raise UnsupportedPtxError(name)
-    special = _SPECIAL_REGISTERS.get(base)
-    if special is None:
-        raise UnsupportedPtxError(name)
-    word = ctx.make_temporary()
-    with ctx.without_guard():
-        ctx.emit("S2R", word, f"{special}.{axis.upper()}" if axis else special)
-    return word
-
 
 def lower_move(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower mov: of registers and constants, and packing and unpacking of vectors."""

@@ -44,6 +44,7 @@ from analyzer.models.l2_rate import (
     mask_ldgsts,
     mask_shared_memory_copies,
 )
+from analyzer.models.l2_sharing import compute_copy_factors
 from analyzer.models.miss_rates import (
     MissRates,
     compute_l2_lost_share,
@@ -56,7 +57,6 @@ from analyzer.models.miss_rates import (
 from analyzer.models.sm.dram_traffic import compute_piece_factors, compute_turnaround_factors
 from analyzer.models.sm.global_accesses import iterate_global_accesses
 from analyzer.models.sm.l2_requests import compute_request_cycles
-from analyzer.models.sm.l2_sharing import compute_copy_factors
 from analyzer.models.sm.register_ports import count_port_cycles
 from analyzer.models.sm.spill_reuse import SpillAccesses, measure_spill_reuse
 from analyzer.models.sm.store_traffic import compute_store_dram_shares
