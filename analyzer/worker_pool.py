@@ -11,10 +11,10 @@ There are three kinds, by what a task needs.
   killed, so the executor of the standard library is used. Results come back as msgpack, which takes a tenth
   of the time of pickle, in the order of the tasks. A fork of a program with threads may deadlock: callers use
   it only where there are none.
-- `connect`: tasks for the machines of a cluster, by Dask's scheduler, or Ray through joblib. A task and its
-  result are bytes, which a cluster passes on without looking at them. A task may be run twice, anywhere: one
-  whose worker dies is given to another, and one that ends each worker is an error. Dask is asked directly,
-  not by joblib's backend of that name, which waits for ever for a task that Dask has given up.
+- `connect`: tasks for the machines of a cluster, by Dask's scheduler. A task and its result are bytes, which
+  a cluster passes on without looking at them. A task may be run twice, anywhere: one whose worker dies is
+  given to another, and one that ends each worker is an error. Dask is asked directly, not by joblib's backend
+  of that name, which waits for ever for a task that Dask has given up.
 """
 
 import gc
@@ -35,7 +35,7 @@ import msgspec
 from analyzer.child_processes import ignore_interrupts, make_parent_bond
 from analyzer.path_claims import FileKey, guard_in_worker, list_guarded
 from analyzer.text.errors import InputError, ToolError, UsageError, WarplensError
-from analyzer.text.optional_packages import DASK, RAY, check_packages
+from analyzer.text.optional_packages import DASK, check_packages
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -55,8 +55,7 @@ class Backend(StrEnum):
     """Who runs tasks; the value is the name on the command line."""
 
     LOCAL = "local"  # processes of this machine
-    DASK = "dask"
-    RAY = "ray"
+    DASK = "dask"  # the machines of a cluster
 
 
 def run_in_processes(
@@ -171,27 +170,22 @@ RunTasks = Callable[[TaskFunction, Sequence[bytes]], Iterator[tuple[int, bytes]]
 
 
 @contextmanager
-def connect(backend: Backend, scheduler: str | None, n_workers: int) -> Iterator[RunTasks]:
+def connect(scheduler: str | None, n_workers: int) -> Iterator[RunTasks]:
     """Yield a function that runs tasks; its function must be of a module that the workers can import.
 
-    scheduler: address of Dask's or Ray's scheduler; None: that of its own environment variable, else as many
-        processes on this machine as `n_workers`.
-    Raises ToolError where the backend is not installed, UsageError where the scheduler does not answer.
+    scheduler: address of Dask's scheduler; None: that of its own environment variable, else as many processes
+        on this machine as `n_workers`.
+    Raises ToolError where Dask is not installed, UsageError where the scheduler does not answer.
     """
-    check_backend(backend)
-    if backend is Backend.DASK:
-        with _connect_to_dask(scheduler, n_workers) as client:
-            yield partial(_run_with_dask, client)
-    else:
-        _connect_to_ray(scheduler, n_workers)
-        yield _run_with_ray
+    check_backend(Backend.DASK)
+    with _connect_to_dask(scheduler, n_workers) as client:
+        yield partial(_run_with_dask, client)
 
 
 def check_backend(backend: Backend) -> None:
     """Raise ToolError where a package of the backend is missing."""
-    wanted = {Backend.DASK: DASK, Backend.RAY: RAY}.get(backend)
-    if wanted is not None:
-        check_packages(f"--backend {backend}", wanted)
+    if backend is Backend.DASK:
+        check_packages(f"--backend {backend}", DASK)
 
 
 @contextmanager
@@ -261,31 +255,6 @@ def _make_killed_error(index: int, n_tasks: int) -> ToolError:
         f"task {index + 1} of {n_tasks} has ended each worker that took it",
         hint="memory may have run out: give workers more of it, or leave the largest input out",
     )
-
-
-def _connect_to_ray(scheduler: str | None, n_workers: int) -> None:
-    import ray
-    from ray.util.joblib import register_ray
-
-    if not ray.is_initialized():
-        try:
-            is_running = scheduler or os.environ.get("RAY_ADDRESS")
-            ray.init(address=scheduler, log_to_driver=False, num_cpus=None if is_running else n_workers)
-        except (ConnectionError, OSError, ValueError, RuntimeError) as error:
-            raise UsageError(
-                f"--scheduler {scheduler}: no head of Ray answers there ({type(error).__name__})",
-                hint="start one with `ray start --head`",
-            ) from None
-    register_ray()
-
-
-def _run_with_ray(function: TaskFunction, tasks: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
-    from joblib import Parallel, delayed, parallel_config
-
-    with parallel_config(backend="ray"):
-        pool = Parallel(n_jobs=-1, batch_size=1)
-        results = pool(delayed(_run_safely)(function, task) for task in tasks)
-    yield from ((index, _open(result)) for index, result in enumerate(results))
 
 
 def _run_safely(function: TaskFunction, task: bytes) -> bytes:

@@ -60,5 +60,4 @@ _PACKAGES = (
     ("sklearn", "`learn`; policies of `tune evaluate`"),
     ("torch", "`learn` without --quick; `tune profile`"),
     ("dask", "--backend dask"),
-    ("ray", "--backend ray"),
 )

@@ -52,7 +52,7 @@ class ScaleOptions(Struct, frozen=True, kw_only=True):
         from analyzer.worker_pool import Backend, check_backend
 
         if self.scheduler is not None and self.backend == Backend.LOCAL:
-            raise UsageError("--scheduler goes with --backend dask or ray")
+            raise UsageError("--scheduler goes with --backend dask")
         check_backend(Backend(self.backend))
 
 
@@ -287,7 +287,7 @@ _CACHE_OPTIONS: tuple[Decorator, ...] = (
 _CLUSTER_OPTIONS: tuple[Decorator, ...] = (
     click.option(
         "--backend",
-        type=click.Choice(["local", "dask", "ray"]),
+        type=click.Choice(["local", "dask"]),
         default="local",
         show_default=True,
         help="Who analyzes the inputs: processes of this machine, or a cluster that sees the same files.",

@@ -335,7 +335,7 @@ class _Run:
     def _run_remote_tasks(self) -> RunTasks:
         """Connect to the cluster, until `connections` are closed."""
         options = self.options
-        return self.connections.enter_context(connect(options.backend, options.scheduler, options.jobs))
+        return self.connections.enter_context(connect(options.scheduler, options.jobs))
 
 
 def _run_nth(tasks: Sequence[FileTask], index: int) -> TaskAnswer:

@@ -23,7 +23,6 @@ CHARTS = PackageSet(("plotly",), "pip install 'warplens[charts]'")
 LEARNED_TREES = PackageSet(("sklearn",), "pip install 'warplens[learn]'")
 LEARNED_NETWORKS = PackageSet(("sklearn", "torch"), "pip install 'warplens[learn]'")
 DASK = PackageSet(("dask", "distributed"), "pip install 'warplens[cluster]'")
-RAY = PackageSet(("ray",), "pip install ray")
 PROFILING = PackageSet(
     ("torch", "triton"),
     "pip install torch triton, on the machine with the GPU; all other steps need neither",

@@ -309,7 +309,7 @@ MISSING = (
     ("torch", ("tune", "profile", str(H100 / "gemm_profile.csv"), "-o", "p.csv")),
     ("triton", ("tune", "rank", "--m", "4", "--experts", "8", "--topk", "2", "--hidden", "1024", "--intermediate", "1024", "-g", "a100", "--compile")),
     ("dask", ("analyze", "k.sass", "-g", "h100", "--backend", "dask")),
-    ("ray", ("check", "k.sass", "-g", "h100", "--backend", "ray")),
+    ("dask", ("check", "k.sass", "-g", "h100", "--backend", "dask")),
 )  # fmt: skip
 
 
