@@ -35,7 +35,7 @@ from analyzer.checking.gate import (
     judge_removed_kernel,
 )
 from analyzer.checking.kernel_facts import make_kernel_facts
-from analyzer.checking.kernel_matching import Matching, Pair, match_kernels
+from analyzer.checking.kernel_matching import Matching, Places, match_kernels
 from analyzer.ir.launch import Launch, LaunchTable, Timing
 from analyzer.pipeline.cached_analysis import analyze_files
 from analyzer.pipeline.entry_store import find_kernel_folder
@@ -85,7 +85,7 @@ class _Comparison(Struct, frozen=True, kw_only=True):
         return frozenset(self.old[before].key for before, _ in self.all_pairs if before >= self.n_covered)
 
     @property
-    def all_pairs(self) -> tuple[Pair, ...]:
+    def all_pairs(self) -> tuple[Places, ...]:
         """Pairs that compare, then those that do not."""
         matching = self.matching
         return (*matching.pairs, *matching.moved_launches, *matching.moved_architectures)

@@ -13,15 +13,17 @@ Reasons 2 to 5 compare only what the ones before left over. Ties go to the kerne
 the pairs do not depend on anything but the two inputs.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
+from itertools import islice
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.comparison.normal_names import N_FORMS, list_name_forms
+from analyzer.comparison.pairing import Pair, Pairing
 
 # Below, code of other kernels is as similar: all kernels of nvcc compute an index, test it and leave.
 MIN_SIMILARITY = 0.70
@@ -80,75 +82,61 @@ def _find_form_on_architecture(form: int, kernel: ComparedKernel) -> tuple[str, 
 
 
 class _Matcher:
-    """Kernels that have no partner yet, and the pairs that were found."""
+    """Rounds over the kernels that have no partner yet, and the pairs that were found."""
 
     def __init__(self, old: Sequence[ComparedKernel], new: Sequence[ComparedKernel]) -> None:
-        self.old, self.new = old, new
-        self.free_old = dict.fromkeys(range(len(old)))
-        self.free_new = dict.fromkeys(range(len(new)))
+        self.pairing = Pairing(old, new)
         self.matches: list[KernelMatch] = []
 
     def pair_by(self, key: Callable[[ComparedKernel], Hashable | None], reason: MatchReason) -> None:
         """Pair free kernels with equal keys; a key of None fits nothing."""
-        groups: dict[Hashable, tuple[list[int], list[int]]] = {}
-        for side, (kernels, free) in enumerate(((self.old, self.free_old), (self.new, self.free_new))):
-            for index in free:
-                if (found := key(kernels[index])) is not None:
-                    groups.setdefault(found, ([], []))[side].append(index)
-        for olds, news in groups.values():
-            if olds and news:
-                self._pair_group(olds, news, reason)
+        self._add(self.pairing.pair_by(key, self._rank_group), reason)
 
-    def _pair_group(self, olds: list[int], news: list[int], reason: MatchReason) -> None:
-        """Pair kernels of equal keys: those with equal code, then the most similar ones, then by order."""
-        by_digest: dict[str, list[int]] = {}
-        for index in olds:
-            by_digest.setdefault(self.old[index].digest, []).append(index)
-        for index in news:
-            same = by_digest.get(self.new[index].digest)
-            if same and self.new[index].digest:
-                self._take(same.pop(0), index, reason)
-        olds = [index for index in olds if index in self.free_old]
-        news = [index for index in news if index in self.free_new]
-        if len(olds) > 1 or len(news) > 1:
-            self._take_most_similar(self._rate_near(olds, news), 0.0, reason)
-        for a, b in zip(
-            [index for index in olds if index in self.free_old],
-            [index for index in news if index in self.free_new],
-            strict=False,
-        ):
-            self._take(a, b, reason)
+    def _add(self, pairs: Iterable[Pair], reason: MatchReason) -> None:
+        self.matches += (KernelMatch(pair.old, pair.new, reason, pair.similarity) for pair in pairs)
+
+    def _rank_group(self, olds: Sequence[int], news: Sequence[int]) -> Iterator[Pair]:
+        """Yield kernels of equal keys: those with equal code, then the most similar ones, then by order."""
+        old, new, free_old, free_new = self.pairing.old, self.pairing.new, *self._free
+        for b in news:
+            same = (a for a in olds if a in free_old and new[b].digest and old[a].digest == new[b].digest)
+            yield from (Pair(a, b) for a in islice(same, 1))
+        left = [a for a in olds if a in free_old], [b for b in news if b in free_new]
+        if max(map(len, left)) > 1:
+            yield from self._rank_near(*left)
+        yield from map(
+            Pair, *([i for i in side if i in free] for side, free in zip(left, self._free, strict=True))
+        )
+
+    @property
+    def _free(self) -> tuple[Mapping[int, None], Mapping[int, None]]:
+        return self.pairing.free_old, self.pairing.free_new
 
     def pair_similar(self) -> None:
         """Pair free kernels of similar code; shorter ones than `MIN_COMPARED_INSTRUCTIONS` stay alone."""
-        olds = [index for index in self.free_old if _is_long_enough(self.old[index])]
-        news = [index for index in self.free_new if _is_long_enough(self.new[index])]
-        if not olds or not news:
-            return
-        self._take_most_similar(self._rate_near(olds, news), MIN_SIMILARITY, MatchReason.SIMILAR_CODE)
+        olds = [index for index in self.pairing.free_old if _is_long_enough(self.pairing.old[index])]
+        news = [index for index in self.pairing.free_new if _is_long_enough(self.pairing.new[index])]
+        if olds and news:
+            near = (pair for pair in self._rank_near(olds, news) if pair.similarity >= MIN_SIMILARITY)
+            self._add(self.pairing.take(near), MatchReason.SIMILAR_CODE)
 
-    def _rate_near(self, olds: Sequence[int], news: Sequence[int]) -> list[tuple[float, int, int]]:
-        """Return (similarity, old, new) of the pairs that the opcode mix shortlists."""
+    def _rank_near(self, olds: Sequence[int], news: Sequence[int]) -> list[Pair]:
+        """Return the pairs that the opcode mix shortlists, the most similar first."""
         from rapidfuzz.distance import Indel
 
-        near = shortlist([self.old[i].mix() for i in olds], [self.new[i].mix() for i in news])
-        old_codes = {i: self.old[i].opcodes() for i in olds}
-        new_codes = {i: self.new[i].opcodes() for i in news}
-        return [
-            (round(Indel.normalized_similarity(old_codes[olds[a]], new_codes[news[b]]), 6), olds[a], news[b])
+        old, new = self.pairing.old, self.pairing.new
+        near = shortlist([old[i].mix() for i in olds], [new[i].mix() for i in news])
+        old_codes = {i: old[i].opcodes() for i in olds}
+        new_codes = {i: new[i].opcodes() for i in news}
+        rated = [
+            Pair(
+                olds[a],
+                news[b],
+                round(Indel.normalized_similarity(old_codes[olds[a]], new_codes[news[b]]), 6),
+            )
             for a, b in near
         ]
-
-    def _take_most_similar(
-        self, rated: list[tuple[float, int, int]], least: float, reason: MatchReason
-    ) -> None:
-        for similarity, a, b in sorted(rated, key=lambda each: (-each[0], each[1], each[2])):
-            if similarity >= least and a in self.free_old and b in self.free_new:
-                self._take(a, b, reason, similarity)
-
-    def _take(self, old: int, new: int, reason: MatchReason, similarity: float = 1.0) -> None:
-        del self.free_old[old], self.free_new[new]
-        self.matches.append(KernelMatch(old, new, reason, similarity))
+        return sorted(rated, key=lambda pair: (-pair.similarity, pair.old, pair.new))
 
 
 def _is_long_enough(kernel: ComparedKernel) -> bool:
