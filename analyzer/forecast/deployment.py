@@ -24,7 +24,13 @@ class Deployment(Struct, frozen=True):
     expert_parallel: int = 1  # of the tensor-parallel GPUs, how many ways the experts are divided
     framework: Framework = Framework.SGLANG
     dtype: DataType = DataType.BF16  # of weights and products
+    expert_dtype: DataType | None = None  # of the routed experts, where it is another one
     kv_dtype: DataType = DataType.BF16
     memory_fraction: float = 0.9  # of the GPU's memory that weights, activations and KV cache may fill
     gemm_tflops: float | None = None  # sustained rate of large products, where the user measured it
     has_bridge: bool = False  # NVLink bridges join pairs of GPUs that have no switch
+
+    @property
+    def routed_dtype(self) -> DataType:
+        """Data type of the routed experts."""
+        return self.expert_dtype or self.dtype

@@ -78,13 +78,21 @@ def compute_weight_bytes(config: ModelConfig, deployment: Deployment) -> int:
     dense_layers = layers - moe_layers
     narrow = _count_attention_weights(config, deployment.tensor_parallel) * layers
     narrow += 3 * config.hidden * config.intermediate / deployment.tensor_parallel * dense_layers
-    narrow += _count_expert_weights(config, deployment.tensor_parallel) * moe_layers
+    narrow += 3 * config.hidden * config.shared_intermediate / deployment.tensor_parallel * moe_layers
+    # A share of all experts, however they are divided.
+    columns = config.experts * config.moe_intermediate / deployment.tensor_parallel
+    routed = 3 * config.hidden * columns * moe_layers
     vocabulary = config.vocab * config.hidden / deployment.tensor_parallel
     is_one_matrix = config.tie_word_embeddings or deployment.pipeline_parallel > 1
     wide = vocabulary * (1 if is_one_matrix else 2)
     wide += config.norms_per_layer * config.hidden * layers + config.experts * config.hidden * moe_layers
-    weight_bytes = deployment.dtype.weight_bytes + _SCALE_BYTES.get(deployment.dtype, 0.0)
-    return int(narrow * weight_bytes + wide * _WIDE_BYTES)
+    own, experts = (_count_bytes(dtype) for dtype in (deployment.dtype, deployment.routed_dtype))
+    return int(narrow * own + routed * experts + wide * _WIDE_BYTES)
+
+
+def _count_bytes(dtype: DataType) -> float:
+    """Return the bytes of a weight, its share of the scales included."""
+    return dtype.weight_bytes + _SCALE_BYTES.get(dtype, 0.0)
 
 
 def _count_attention_weights(config: ModelConfig, tensor: int) -> float:
@@ -99,12 +107,6 @@ def _count_attention_weights(config: ModelConfig, tensor: int) -> float:
     up = queries * (config.q_lora_rank or config.hidden)
     expansion = config.kv_lora_rank * heads * (config.qk_nope_head_dim + config.v_head_dim)
     return float(down + up + expansion + config.hidden * heads * config.v_head_dim)
-
-
-def _count_expert_weights(config: ModelConfig, tensor: int) -> float:
-    """Return the weights of one layer's experts on one GPU: a share of all, however they are divided."""
-    columns = config.experts * config.moe_intermediate + config.shared_intermediate
-    return 3 * config.hidden * columns / tensor
 
 
 def kv_bytes_per_token(config: ModelConfig, deployment: Deployment) -> float:
@@ -297,7 +299,7 @@ def _find_narrower_types(
         (
             text
             for text, weights, keys in options
-            if _fits(config, replace(deployment, dtype=weights, kv_dtype=keys), requests)
+            if _fits(config, replace(deployment, dtype=weights, expert_dtype=None, kv_dtype=keys), requests)
         ),
         None,
     )

@@ -6,7 +6,8 @@ A model of several modalities keeps its language model in `text_config`; that pa
 so.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ _MAX_SIZE = 1 << 22  # of a width or a vocabulary; beyond is a typing error
 _MAX_COUNT = 1 << 14  # of layers, heads, experts
 _LARGEST_SHOWN = 10**30  # Python refuses to print numbers of thousands of digits
 _TEXT_PART = "text_config"
+_MXFP4_NOTE = "experts in MXFP4 are timed as weights of 4 bits that are multiplied in 16"
 _FILE_HINT = "name the config.json that lies beside the model's weights"
 
 
@@ -44,6 +46,7 @@ class ModelConfig(Struct, frozen=True):
     intermediate: int  # of dense layers
     vocab: int
     dtype: DataType = DataType.BF16  # of the products, as the weights are stored
+    expert_dtype: DataType | None = None  # of the routed experts, where it is another one
     tie_word_embeddings: bool = False
     has_qk_norm: bool = False  # RMSNorm of each head's queries and keys
     norms_per_layer: int = 2  # at full width
@@ -84,6 +87,9 @@ class _Family(StrEnum):
     GEMMA = "gemma"
     GEMMA2 = "gemma2"
     GEMMA3 = "gemma3"
+    GLM4_MOE = "glm4_moe"
+    GPT_OSS = "gpt_oss"
+    LLAMA4 = "llama4"
 
 
 _FAMILIES = {
@@ -100,6 +106,9 @@ _FAMILIES = {
     "GemmaForCausalLM": _Family.GEMMA,
     "Gemma2ForCausalLM": _Family.GEMMA2,
     "Gemma3ForCausalLM": _Family.GEMMA3,
+    "Glm4MoeForCausalLM": _Family.GLM4_MOE,
+    "GptOssForCausalLM": _Family.GPT_OSS,
+    "Llama4ForCausalLM": _Family.LLAMA4,
 }
 KNOWN_ARCHITECTURES = tuple(_FAMILIES)
 # `model_type`, where `architectures` is missing, as in a `text_config`.
@@ -121,6 +130,9 @@ _MODEL_TYPES = {
     "gemma": "GemmaForCausalLM",
     "gemma2": "Gemma2ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
+    "glm4_moe": "Glm4MoeForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
+    "llama4_text": "Llama4ForCausalLM",
 }
 _DTYPES = {
     "bfloat16": DataType.BF16,
@@ -131,6 +143,14 @@ _DTYPES = {
     "float8_e4m3fn": DataType.FP8,
 }
 _DEFAULT_EXPERTS_STEP = 1
+# What transformers takes where a `text_config` of Gemma 3 says nothing.
+_GEMMA3_DEFAULTS = {
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "vocab_size": 262_208,
+}
+_FULL_LAYERS_STEP = 4  # of Llama 4: so many layers have one that sees all keys
 
 
 def read_model_config(source: str | Path | Mapping[str, Any]) -> ModelConfig:
@@ -218,9 +238,10 @@ class _ConfigReader:
                     self._content.setdefault(key, outer[key])
             notes = (f"the language model in {_TEXT_PART} alone: other encoders are not forecast",)
         architecture = self._find_architecture()
-        dtype, dtype_notes = self._read_dtype()
+        dtype, expert_dtype, dtype_notes = self._read_types()
         config = _READERS[_FAMILIES[architecture]](self, architecture)
-        return replace(config, dtype=dtype, notes=(*notes, *dtype_notes))
+        notes = (*notes, *config.notes, *dtype_notes)
+        return replace(config, dtype=dtype, expert_dtype=expert_dtype, notes=notes)
 
     def _check_keys(self, spans: JsonSpans) -> None:
         if (repeated := spans.repeated_key) is not None:
@@ -255,19 +276,31 @@ class _ConfigReader:
                 return _MODEL_TYPES[model_type]
             if model_type is None:
                 raise self.make_error("architectures", "no architectures and no model_type", known)
+            known = f"{_name_nearest(model_type, _MODEL_TYPES)}known are {', '.join(_MODEL_TYPES)}"
             raise self.make_error("model_type", f"unknown model_type {_shorten(model_type)}", known)
         first = names[0] if isinstance(names, list) and names else names
         if not isinstance(first, str):
             raise self.make_error("architectures", "architectures is no list of names", known)
         if first not in _FAMILIES:
+            known = _name_nearest(first, _FAMILIES) + known
             raise self.make_error("architectures", f"unknown architecture {_shorten(first)}", known)
         return first
 
-    def _read_dtype(self) -> tuple[DataType, tuple[str, ...]]:
-        """Return the data type of the products, and notes. Raises InputError for one that is not known."""
+    def _read_types(self) -> tuple[DataType, DataType | None, tuple[str, ...]]:
+        """Return the data types of the products and of other experts, and notes.
+
+        Raises InputError for a data type that is not known.
+        """
         quantization = self._content.get("quantization_config")
+        if isinstance(quantization, dict) and quantization.get("quant_method") == "mxfp4":
+            return DataType.BF16, DataType.INT4_WEIGHTS, (_MXFP4_NOTE,)
         if quantization is not None:
-            return self._read_quantization(quantization), ()
+            return self._read_quantization(quantization), None, ()
+        dtype, notes = self._read_dtype()
+        return dtype, None, notes
+
+    def _read_dtype(self) -> tuple[DataType, tuple[str, ...]]:
+        """Return the data type of weights that are not quantized, and notes. Raises InputError."""
         key = "torch_dtype" if self._content.get("torch_dtype") is not None else "dtype"
         name = self._content.get(key)
         if name is None:
@@ -310,6 +343,10 @@ class _ConfigReader:
             raise self.make_error(key, f"{key} {_shorten(value)} is out of range", hint)
         return value
 
+    def fill(self, defaults: Mapping[str, Any]) -> None:
+        """Take values for keys that the configuration leaves out."""
+        self._content = {**defaults, **self._content}
+
     def read_count(self, key: str, *, default: int | None = None, least: int = 1) -> int:
         """Return a number of layers, heads or experts. Raises InputError."""
         return self.read_size(key, default=default, most=_MAX_COUNT, least=least)
@@ -342,6 +379,11 @@ class _ConfigReader:
             message = f"layer_types is no list of {layers} names"
             raise self.make_error("layer_types", message, "give one name for each layer, or leave it out")
         return value.count(name)
+
+
+def _name_nearest(name: object, known: Iterable[str]) -> str:
+    near = get_close_matches(name, known, n=1) if isinstance(name, str) else ()
+    return f"the nearest is {near[0]}; " if near else ""
 
 
 def _shorten(value: object) -> str:
@@ -471,9 +513,11 @@ def _read_deepseek(reader: _ConfigReader, architecture: str) -> ModelConfig:
 
 def _read_gemma(reader: _ConfigReader, architecture: str) -> ModelConfig:
     """Return Gemma 1 to 3: tied embeddings; from 2 on four norms a layer and windows in some layers."""
+    family = _FAMILIES[architecture]
+    if family is _Family.GEMMA3:
+        reader.fill(_GEMMA3_DEFAULTS)
     config = _read_llama(reader, architecture)
     tied = reader.read_flag("tie_word_embeddings", default=True)
-    family = _FAMILIES[architecture]
     if family is _Family.GEMMA:
         return replace(config, tie_word_embeddings=tied, sliding_window=0, sliding_layers=0)
     is_third = family is _Family.GEMMA3
@@ -490,6 +534,41 @@ def _read_gemma(reader: _ConfigReader, architecture: str) -> ModelConfig:
     )
 
 
+def _read_glm4_moe(reader: _ConfigReader, architecture: str) -> ModelConfig:
+    """Return GLM 4.5: grouped-query attention, shared experts, leading dense layers."""
+    config = _read_llama(reader, architecture)
+    intermediate = reader.read_size("moe_intermediate_size")
+    return _with_experts(
+        reader,
+        config,
+        ("n_routed_experts", "num_experts_per_tok"),
+        moe_intermediate=intermediate,
+        shared_intermediate=intermediate * reader.read_count("n_shared_experts", default=0, least=0),
+        first_dense_layers=min(config.layers, reader.read_count("first_k_dense_replace", default=0, least=0)),
+        has_qk_norm=reader.read_flag("use_qk_norm"),
+    )
+
+
+def _read_llama4(reader: _ConfigReader, architecture: str) -> ModelConfig:
+    """Return Llama 4: one routed and one shared expert in each layer or every second, attention in chunks."""
+    config = _read_llama(reader, architecture)
+    chunk = reader.read_size("attention_chunk_size", default=0, least=0)
+    step = reader.read_count("interleave_moe_layer_step", default=_DEFAULT_EXPERTS_STEP)
+    return _with_experts(
+        reader,
+        config,
+        ("num_local_experts", "num_experts_per_tok"),
+        intermediate=reader.read_size("intermediate_size_mlp"),
+        moe_intermediate=config.intermediate,
+        shared_intermediate=config.intermediate,
+        first_dense_layers=config.layers - config.layers // step,
+        has_qk_norm=reader.read_flag("use_qk_norm", default=True),
+        sliding_window=chunk,
+        sliding_layers=config.layers - config.layers // _FULL_LAYERS_STEP if chunk else 0,
+        notes=(f"attention in chunks of {chunk:,} keys is timed as a window of as many",) if chunk else (),
+    )
+
+
 _READERS: Mapping[_Family, Callable[[_ConfigReader, str], ModelConfig]] = {
     _Family.LLAMA: _read_llama,
     _Family.QWEN3: _read_qwen3,
@@ -500,4 +579,7 @@ _READERS: Mapping[_Family, Callable[[_ConfigReader, str], ModelConfig]] = {
     _Family.GEMMA: _read_gemma,
     _Family.GEMMA2: _read_gemma,
     _Family.GEMMA3: _read_gemma,
+    _Family.GLM4_MOE: _read_glm4_moe,
+    _Family.GPT_OSS: _read_mixtral,
+    _Family.LLAMA4: _read_llama4,
 }

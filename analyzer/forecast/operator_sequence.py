@@ -341,7 +341,7 @@ class _RowCalls:
                 topk=config.topk,
                 hidden=config.hidden,
                 intermediate=columns,
-                dtype=self._deployment.dtype,
+                dtype=self._deployment.routed_dtype,
                 count=count,
                 share_of_routed=1.0 / ways,
             )

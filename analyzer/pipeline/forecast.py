@@ -119,6 +119,7 @@ def make_deployment(model: ModelConfig, options: ForecastOptions) -> Deployment:
         expert_parallel=options.expert_parallel,
         framework=Framework(options.framework),
         dtype=dtype,
+        expert_dtype=None if options.dtype else model.expert_dtype,
         kv_dtype=parse_data_type("--kv-dtype", options.kv_dtype, KV_TYPES)
         if options.kv_dtype
         else DataType.BF16,
