@@ -26,7 +26,8 @@ def _check_has_kernel_figures(gpu: Gpu) -> Gpu:
     if gpu.arch is None:
         raise HardwareError(
             f"{gpu.name} ({gpu.file.arch}) has figures for operator models only",
-            hint=f"kernels need one of: {', '.join(list_known_archs())}",
+            hint="`warplens predict`, `forecast`, `serving` and `iteration` take it; code needs one of: "
+            + ", ".join(list_known_archs()),
         )
     return gpu
 
