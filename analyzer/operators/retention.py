@@ -34,3 +34,20 @@ def _tabulate() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     shares = np.concatenate([[0.0], -np.expm1(-np.linspace(1e-6, _MOST_RATIO, _N_POINTS))])
     ratios = np.concatenate([[1.0], -np.log1p(-shares[1:]) / shares[1:]])
     return np.concatenate([[0.0], ratios]), np.concatenate([[0.0], shares])
+
+
+STORED_SPACE = 1.35  # of the L2 that a stored byte takes, in loaded ones
+_WHOLE_LIMIT, _WHOLE_SHARPNESS, _SHARPNESS = 1.03, 40.0, 6.0
+
+
+def compute_lost_share(footprint_bytes: Column, l2_bytes: float, limit: float, *, is_whole: bool) -> Column:
+    """Return the share of what is read again that the L2 no longer holds: one half at `limit` of its size.
+
+    Chips with one L2 lose nothing up to its size and then nearly all; those with two halves, each of which
+    also keeps copies of the other's lines, begin to lose earlier. Stores take more room than loads: on an
+    L40S outputs stay up to three quarters of the L2, weights up to all of it.
+    """
+    ratio = footprint_bytes / (l2_bytes * (_WHOLE_LIMIT if is_whole else limit))
+    steepness = _WHOLE_SHARPNESS if is_whole else _SHARPNESS
+    lost: Column = 1.0 / (1.0 + np.exp(-np.clip(steepness * np.log(ratio), -50.0, 50.0)))
+    return lost

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.occupancy import compute_occupancy
 from analyzer.ir.scheduling import SchedClass, TensorRate
+from analyzer.operators.retention import STORED_SPACE, compute_lost_share
 from analyzer.text.errors import HardwareError
 from analyzer.tuning.fused_moe_space import Integers, MoeShape
 from analyzer.tuning.kernel_facts import KernelFacts
@@ -70,7 +71,7 @@ class MoeModelConstants(Struct, frozen=True, kw_only=True):
 
 CONSTANTS = MoeModelConstants()
 _DRAM_LATENCY_CYCLES = 700.0
-_KEPT_L2_SHARE = 0.95  # of the L2, that stays from launch to launch
+_HALF_LOST_AT = 0.49  # of an L2 of two halves, from launch to launch; as products learned it
 _REUSED_L2_SHARE = 0.4  # of the L2, that rows of A may take to be there for the next wave
 _WARPGROUP_ROWS = 64  # tiles with as many use warpgroup products where there are any
 _MIN_BUFFER_SHARE = 0.3
@@ -96,6 +97,7 @@ class MoeTimeModel:
         self.gpu, self.facts = gpu, facts
         self.is_gddr = gpu.file.memory.kind.upper().startswith("GDDR")
         self.clock_mhz = gpu.file.clock.boost_mhz.value
+        self.is_l2_whole = gpu.operators.l2_layout == "whole"
         self.l2_bytes = gpu.file.l2.size_bytes.value
         self.ctas_per_sm = _count_ctas_per_sm(gpu, facts)
         self.tensor_ratio = _find_tensor_ratio(gpu, facts)
@@ -196,8 +198,12 @@ class _Launch:
         weights = shape.n_active_experts * shape.output_width * depth_bytes
         tokens = min(shape.tokens, shape.n_slots) * depth_bytes
         written = shape.n_slots * shape.output_width * 2.0
-        if weights + tokens + written < _KEPT_L2_SHARE * l2_bytes:
-            return np.zeros(len(self.ctas))
+        lost = compute_lost_share(
+            np.array(weights + tokens + STORED_SPACE * written),
+            l2_bytes,
+            _HALF_LOST_AT,
+            is_whole=self.model.is_l2_whole,
+        )
         running = np.minimum(self.slots, self.ctas)
         waves = self.ctas / running
         columns = np.minimum(self.column_blocks, np.maximum(1.0, running / self.side_by_side))
@@ -217,7 +223,7 @@ class _Launch:
             if tokens < _REUSED_L2_SHARE * l2_bytes
             else np.maximum(tokens, waves * distinct * depth_bytes)
         )
-        return np.asarray(read_weights + read_tokens + written)
+        return np.asarray(lost * (read_weights + read_tokens + written))
 
     def time_l2(self) -> Floats:
         """Return the microseconds that the L2 needs for all tiles."""

@@ -5,12 +5,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.operators.retention import compute_missed_share
+from analyzer.operators.retention import compute_lost_share, compute_missed_share
 
 
 def test_nothing_misses_while_the_footprint_fits_and_all_does_far_beyond():
     shares = compute_missed_share(np.array([0.0, 0.5, 1.0, 40.0]))
     assert shares.tolist() == pytest.approx([0.0, 0.0, 0.0, 1.0], abs=1e-4)
+
+
+def test_a_whole_l2_loses_little_up_to_its_size_and_halves_earlier():
+    sizes = np.array([0.5, 0.9, 1.2, 4.0]) * 1e8
+    whole, halves = (compute_lost_share(sizes, 1e8, 0.5, is_whole=flag) for flag in (True, False))
+    assert whole.tolist() == pytest.approx([0.0, 0.0, 1.0, 1.0], abs=0.01)
+    assert halves[0] == pytest.approx(0.5)
+    assert (np.diff(halves) > 0).all()
 
 
 @given(st.floats(1.01, 10.0))

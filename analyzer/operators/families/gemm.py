@@ -22,6 +22,7 @@ from analyzer.operators.batches import Column, OperatorBatch, ProductBatch, sele
 from analyzer.operators.family import FittedParameter, OperatorFamily, Parameters, ReferenceTerms
 from analyzer.operators.hardware_figures import OperatorHardware
 from analyzer.operators.names import DataType, Operator
+from analyzer.operators.retention import STORED_SPACE, compute_lost_share
 
 Matrix = NDArray[np.float64]
 
@@ -133,7 +134,6 @@ def find_sustained_tflops(dtype: DataType, hardware: OperatorHardware, parameter
 
 
 _ENERGY_EXPONENT = 0.6  # of the operands' width: INT8 on an A100 and FP8 on an L40S take .5 to .65 of BF16's
-_STORED_SPACE = 1.35  # of the L2 that a stored byte takes, in loaded ones
 _STORED_RATE = 0.35  # of the L2's bandwidth
 
 
@@ -163,7 +163,12 @@ def compute_terms(batch: ProductBatch, hardware: OperatorHardware, parameters: P
     sm_us = plan.cycles / hardware.boost_mhz
     once = least.sum(axis=0)
     again = parameters["reread_share"] * _count_reread_bytes(plan, least, hardware)
-    missing = _find_missing_share(least, hardware, parameters["resident_limit"])
+    missing = compute_lost_share(
+        find_working_set(least, hardware),
+        hardware.l2_bytes,
+        parameters["resident_limit"],
+        is_whole=hardware.is_l2_whole,
+    )
     dram_rate = hardware.dram_gbps * parameters["dram_share"] * 1e3
     stored = least[2] * (1.0 - missing) / (hardware.l2_gbps * 1e3 * _STORED_RATE)
     dram_us = (once * missing + again) / dram_rate + stored + parameters["dram_ramp_us"]
@@ -204,23 +209,11 @@ def find_working_set(least: Matrix, hardware: OperatorHardware) -> Column:
     """Return the bytes that pass between two uses of the same weights.
 
     The collector cycles through as many copies of the weights as fill the L2, at most five, so small weights
-    stay resident and those whose copies fill it exactly, as 4096 x 6144 of bf16 on 96 MiB, too. Stores take
-    more room than loads: on an L40S outputs stay up to three quarters of the L2, weights up to all of it.
+    stay resident and those whose copies fill it exactly, as 4096 x 6144 of bf16 on 96 MiB, too.
     """
     copies = np.clip(np.ceil(hardware.l2_bytes / least[1]), 1.0, 5.0)
-    passed: Column = copies * least[1] + least[0] + _STORED_SPACE * least[2]
+    passed: Column = copies * least[1] + least[0] + STORED_SPACE * least[2]
     return passed
-
-
-def _find_missing_share(least: Matrix, hardware: OperatorHardware, limit: float) -> Column:
-    """Return the share of the operands that the L2 no longer holds: one half at `limit` of its size.
-
-    Chips with one L2 lose nothing up to its size and then nearly all; those with two halves, each of which
-    also keeps copies of the other's lines, begin to lose earlier.
-    """
-    whole = hardware.is_l2_whole
-    full = find_working_set(least, hardware) / (hardware.l2_bytes * (1.03 if whole else limit))
-    return 1.0 / (1.0 + np.exp(-np.clip((40.0 if whole else 6.0) * np.log(full), -50.0, 50.0)))
 
 
 def _count_reread_bytes(plan: TilePlan, least: Matrix, hardware: OperatorHardware) -> Column:

@@ -18,6 +18,7 @@ from analyzer.operators.batches import Column, OperatorBatch, ProductBatch
 from analyzer.operators.family import FittedParameter, OperatorFamily, Parameters, ReferenceTerms
 from analyzer.operators.hardware_figures import OperatorHardware
 from analyzer.operators.names import Operator
+from analyzer.operators.retention import compute_lost_share
 
 Matrix = NDArray[np.float64]
 
@@ -44,7 +45,7 @@ def compute_terms(batch: ProductBatch, hardware: OperatorHardware, parameters: P
     sm_us = rounds * (steps * step + parameters["tile_cycles"]) / hardware.boost_mhz
     operands = batch.batch * batch.k * (batch.m + batch.n)
     moved = operands + 2.0 * batch.batch * batch.m * batch.n
-    missing = _find_missing_share(moved, hardware, parameters["resident_limit"])
+    missing = compute_lost_share(moved, hardware.l2_bytes, parameters["resident_limit"], is_whole=False)
     rate = hardware.dram_gbps * parameters["dram_share"] * 1e3
     dram_us = (moved * missing + 2.0 * batch.batch * batch.m * batch.n * (1.0 - missing)) / rate
     launch_us = np.full(len(batch), parameters["launch_us"])
@@ -56,12 +57,6 @@ def compute_terms(batch: ProductBatch, hardware: OperatorHardware, parameters: P
         flops=2.0 * batch.batch * batch.m * batch.n * batch.k,
         dram_bytes=moved,
     )
-
-
-def _find_missing_share(moved: Column, hardware: OperatorHardware, limit: float) -> Column:
-    """Return the share of the bytes that the L2 lost between two calls: one half at `limit` of its size."""
-    full = moved / (hardware.l2_bytes * limit)
-    return 1.0 / (1.0 + np.exp(-np.clip(6.0 * np.log(full), -50.0, 50.0)))
 
 
 def compute_features(batch: ProductBatch, hardware: OperatorHardware, terms: ReferenceTerms) -> Matrix:
