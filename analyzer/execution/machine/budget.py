@@ -2,7 +2,7 @@
 
 DEFAULT_STEP_LIMIT = 100_000  # some three seconds, and as long again for the fallbacks
 _ACTIONS_PER_STEP = 4
-_ACTIONS_PER_ACCESS = 4  # that an access takes longer
+_ACTIONS_PER_ACCESS = 1  # that an access takes longer
 _WORDS_PER_STEP = 32_000
 _WASTED_STEPS_DIVISOR = 4
 _ATTEMPT_STEPS_DIVISOR = 2

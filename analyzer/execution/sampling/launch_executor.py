@@ -63,7 +63,9 @@ if TYPE_CHECKING:
 _EXHAUSTIVE_BUDGET_DIVISOR = (
     4  # part of it to execute a large grid exhaustively whose CTAs can be proven equivalent
 )
-_FALLBACK_DIVISOR = 4  # part of it to execute some CTAs if all were too many
+_FALLBACK_BUDGET_DIVISOR = 2  # part of it to execute some CTAs if all were too many
+_ROW_SHARES_BUDGET_DIVISOR = 4  # part of it to find which rows neighbor CTAs share
+_MOST_CTAS_DIVISOR = 4  # some CTAs are at most this part of a grid
 _N_FALLBACK_CTAS = 16
 _WORK_CHECK_DIVISOR = 2  # part of the budget to find out which CTAs leave at once
 _N_ADJACENT_WARPS = 2048  # of neighbor CTAs, executed beside CTAs spread over the grid
@@ -129,7 +131,7 @@ def _find_distinct_row_shares(
     if sample.has_affine_accesses or sums.stop_reason or not names_rows:
         return {}
     first = make_grid_prefix(task.shape.grid, _N_ADJACENT_WARPS // task.shape.warps_per_cta)
-    part = task.with_step_limit(task.options.step_limit // _FALLBACK_DIVISOR)
+    part = task.with_step_limit(task.options.step_limit // _ROW_SHARES_BUDGET_DIVISOR)
     part = replace(part, shape=replace(task.shape, grid=first))
     return ProfileBuilder(part, launch, *LaunchExecutor(part).run()).compute_distinct_row_shares()
 
@@ -237,7 +239,7 @@ class LaunchExecutor:
         If boxes of CTAs can represent it: more steps than their proof is estimated to cost.
         """
         grid, some, limit = self.task.shape.grid, self._fallback_sample, self.budget.step_limit
-        if len(some.cta_numbers) > grid.count // _FALLBACK_DIVISOR:
+        if len(some.cta_numbers) > grid.count // _MOST_CTAS_DIVISOR:
             return False
         self._probe_run = _ProbeRun(self._execute_sample(some), self.budget)
         spent, expected = (
@@ -253,13 +255,15 @@ class LaunchExecutor:
     def _execute_fallback(self) -> tuple[CtaSample, LaunchSums]:
         """Execute some CTAs; return the first sample that is not stopped, or the last."""
         for samples in self._iter_fallback_samples():
-            self.budget = make_partial_budget(self.task, _FALLBACK_DIVISOR)
+            self.budget = make_partial_budget(self.task, _FALLBACK_BUDGET_DIVISOR)
             sums = self._execute_or_reuse(samples[0])
             if not samples[0].is_proof_intact:
                 self.prover.try_affine_strides(samples[0].affinity_checks)
                 continue
-            self.budget = make_partial_budget(self.task, _FALLBACK_DIVISOR)
-            sample, sums = self._add_memory_accesses(samples, sums)
+            sample = samples[0]
+            if not sums.stop_reason:
+                self.budget = make_partial_budget(self.task, _FALLBACK_BUDGET_DIVISOR)
+                sample, sums = self._add_memory_accesses(samples, sums)
             if not sums.stop_reason:
                 break
         return sample, sums
@@ -369,7 +373,7 @@ class LaunchExecutor:
         while stride != self.prover.cta_stride:
             stride = self.prover.cta_stride
             proven = self.prover.prove()
-            if proven is not None and len(proven.cta_numbers) <= grid.count // _FALLBACK_DIVISOR:
+            if proven is not None and len(proven.cta_numbers) <= grid.count // _MOST_CTAS_DIVISOR:
                 spread = stratify_sample(few, grid, list(proven.boxes))
                 yield (proven,) if self.prover.is_affine else (proven, spread)
         yield (self._stratify_by_work(few),)
