@@ -6,8 +6,9 @@ that is everywhere.
 """
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NoReturn, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -43,6 +44,8 @@ from analyzer.frontend.ptx.virtual_code import (
     WordRef,
 )
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 WORD_MASK = 0xFFFFFFFF
 TYPE_BITS: Mapping[str, int] = {
     **{f"{letter}{bits}": bits for letter in "sub" for bits in (8, 16, 32, 64)},
@@ -54,6 +57,28 @@ TYPE_BITS: Mapping[str, int] = {
 
 class UnsupportedPtxError(Exception):
     """An instruction, or a form of one, that has no lowering: its results are unknown."""
+
+
+def take_operands(instruction: PtxInstruction, least: int) -> tuple[PtxOperand, ...]:
+    """Return the operands. Raises UnsupportedPtxError where there are fewer than `least`."""
+    if len(instruction.operands) < least:
+        raise UnsupportedPtxError
+    return instruction.operands
+
+
+def choose_word(words: Iterable[str], known: Container[str]) -> str:
+    """Return the first word that is known. Raises UnsupportedPtxError where none is."""
+    for word in words:
+        if word in known:
+            return word
+    raise UnsupportedPtxError
+
+
+class FormTable(dict[Key, Value]):
+    """What words of an instruction become; a word that is not there makes it an unsupported form."""
+
+    def __missing__(self, key: Key) -> NoReturn:
+        raise UnsupportedPtxError
 
 
 class Symbol(Struct, frozen=True):

@@ -12,8 +12,10 @@ from analyzer.frontend.ptx.lowering_context import (
     TYPE_BITS,
     LoweringContext,
     UnsupportedPtxError,
+    choose_word,
     find_word,
     format_integer,
+    take_operands,
 )
 from analyzer.frontend.ptx.lowering_integer import (
     add_pairs,
@@ -185,7 +187,7 @@ def lower_video(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     to, first = types[0], types[1 if len(types) > 1 else 0]
     second = types[2] if len(types) > 2 else first
     join = next((word for word in words if word in _VIDEO_JOINS), "")
-    operands = instruction.operands
+    operands = take_operands(instruction, 3)
     target = operands[0]
     if (isinstance(target, PtxRegister) and target.part) or {"shr7", "shr15", "po"} & set(words):
         raise UnsupportedPtxError
@@ -222,7 +224,7 @@ def _combine(
         return emit_min_max(ctx, first, second, smaller=action == "min", signed=signed)
     if action == "set":
         compare, bit = (
-            next(w for w in words if w in ("eq", "ne", "lt", "le", "gt", "ge")),
+            choose_word(words, ("eq", "ne", "lt", "le", "gt", "ge")),
             ctx.make_predicate(),
         )
         ctx.emit(f"ISETP.{compare.upper()}{unsigned}.AND", bit, TRUE, first, second, TRUE, n_defs=2)

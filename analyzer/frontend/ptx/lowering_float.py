@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from analyzer.frontend.ptx.lowering_context import (
     TYPE_BITS,
+    FormTable,
     LoweringContext,
     UnsupportedPtxError,
     find_word,
@@ -37,11 +38,11 @@ _LARGE_DIVISOR = 8.507059173023462e37
 _SCALE = 16777216.0
 _ROUNDINGS = {"rz": ".RZ", "rm": ".RM", "rp": ".RP"}
 _NATIVE_BF16 = 90
-_NAMES = {
+_NAMES = FormTable({
     "add": ("FADD", "DADD", "HADD2"), "sub": ("FADD", "DADD", "HADD2"), "mul": ("FMUL", "DMUL", "HMUL2"),
     "fma": ("FFMA", "DFMA", "HFMA2"), "mad": ("FFMA", "DFMA", "HFMA2"),
-}  # fmt: skip
-_PACKED_SINGLES = {"add": "FADD2", "mul": "FMUL2", "fma": "FFMA2", "sub": "FADD2"}
+})  # fmt: skip
+_PACKED_SINGLES = FormTable({"add": "FADD2", "mul": "FMUL2", "fma": "FFMA2", "sub": "FADD2"})
 
 
 def is_float(instruction: PtxInstruction) -> bool:
@@ -185,10 +186,10 @@ def _select_double(ctx: LoweringContext, instruction: PtxInstruction, destinatio
         ctx.move(find_word(destination, position), find_word(result, position))
 
 
-_COMPARES = {
+_COMPARES = FormTable({
     "eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE", "equ": "EQU", "neu": "NEU",
     "ltu": "LTU", "leu": "LEU", "gtu": "GTU", "geu": "GEU", "num": "NUM", "nan": "NAN",
-}  # fmt: skip
+})  # fmt: skip
 
 
 def lower_float_compare(ctx: LoweringContext, instruction: PtxInstruction) -> None:
@@ -224,7 +225,7 @@ def emit_float_compare(
 def lower_set(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower set: all ones or 1.0 where the compare holds, else zero."""
     types = [word for word in instruction.modifiers if word in TYPE_BITS]
-    if types[0] not in ("u32", "s32", "f32", "b32"):
+    if not types or types[0] not in ("u32", "s32", "f32", "b32"):
         raise UnsupportedPtxError
     bit = ctx.make_predicate()
     join, joined = find_join(ctx, instruction)
@@ -238,8 +239,10 @@ def lower_set(ctx: LoweringContext, instruction: PtxInstruction) -> None:
 
 # Functions
 
-_FUNCTIONS = {"ex2": "EX2", "lg2": "LG2", "rcp": "RCP", "rsqrt": "RSQ", "sqrt": "SQRT", "tanh": "TANH",
-              "sin": "SIN", "cos": "COS"}  # fmt: skip
+_FUNCTIONS = FormTable(
+    {"ex2": "EX2", "lg2": "LG2", "rcp": "RCP", "rsqrt": "RSQ", "sqrt": "SQRT", "tanh": "TANH", "sin": "SIN",
+     "cos": "COS"}
+)  # fmt: skip
 
 
 def lower_function(ctx: LoweringContext, instruction: PtxInstruction) -> None:

@@ -13,19 +13,22 @@ from msgspec.structs import replace
 
 from analyzer.frontend.ptx.lowering_context import (
     TYPE_BITS,
+    FormTable,
     LoweringContext,
     UnsupportedPtxError,
+    choose_word,
     find_word,
     format_integer,
     is_constant,
+    take_operands,
 )
 from analyzer.frontend.ptx.statements import PtxInstruction, PtxOperand, PtxPair, PtxRegister
 from analyzer.frontend.ptx.virtual_code import TRUE, ZERO, PredicateRef, VirtualOperand, WordRef
 
 Lowering = Callable[[LoweringContext, PtxInstruction], None]
 
-_LOGIC_TABLES = {"and": 0xC0, "or": 0xFC, "xor": 0x3C}
-_PREDICATE_TABLES = {"and": 0x80, "or": 0xFE, "xor": 0x96}
+_LOGIC_TABLES = FormTable({"and": 0xC0, "or": 0xFC, "xor": 0x3C})
+_PREDICATE_TABLES = FormTable({"and": 0x80, "or": 0xFE, "xor": 0x96})
 _FIRST_NEW_MIN_MAX = 90  # VIMNMX instead of IMNMX
 
 
@@ -306,6 +309,8 @@ def lower_dot(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower dp4a and dp2a."""
     words = instruction.modifiers
     types = [word.upper() for word in words if word in ("s32", "u32")]
+    if not types:
+        raise UnsupportedPtxError
     narrow = "8" if instruction.name == "dp4a" else "16"
     first = types[0].replace("32", narrow)
     second = types[-1].replace("32", "8")
@@ -345,6 +350,8 @@ def _find_reciprocal(ctx: LoweringContext, b: VirtualOperand, *, signed: bool) -
         return known
     divisor = b
     if signed and isinstance(b, str):
+        if b == ZERO:
+            raise UnsupportedPtxError
         number = int(b.removeprefix("-"), 16)
         divisor = format_integer(-number & 0xFFFFFFFF if number >> 31 else number)
     elif signed:
@@ -573,7 +580,8 @@ def lower_lop3(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     destination = ctx.take_destination(target)
     ctx.emit("LOP3.LUT", destination, *ctx.fit_sources((a, b, c)), "0x0" if table == ZERO else table, "!PT")
     if isinstance(target, PtxPair):
-        join, joined = _JOINS[instruction.modifiers[0]], ctx.read_predicate(instruction.operands[5])
+        join = _JOINS[instruction.modifiers[0]]
+        joined = ctx.read_predicate(take_operands(instruction, 6)[5])
         bit = ctx.take_result_predicate(target.second)
         ctx.emit(f"ISETP.NE.U32.{join}", bit, TRUE, destination, ZERO, joined, n_defs=2)
 
@@ -712,11 +720,11 @@ def lower_bit_insert(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     ctx.emit("LOP3.LUT", destination, *ctx.fit_sources((moved, selected, base)), "0xe2", "!PT")
 
 
-_PERMUTE_MODES = {  # selectors for the two low bits of the third source
+_PERMUTE_MODES = FormTable({  # selectors for the two low bits of the third source
     "f4e": (0x3210, 0x4321, 0x5432, 0x6543), "b4e": (0x5670, 0x6701, 0x7012, 0x0123),
     "rc8": (0x0000, 0x1111, 0x2222, 0x3333), "ecl": (0x3210, 0x3211, 0x3222, 0x3333),
     "ecr": (0x0000, 0x1110, 0x2210, 0x3210), "rc16": (0x1010, 0x3232, 0x1010, 0x3232),
-}  # fmt: skip
+})  # fmt: skip
 
 
 def _find_permute_selector(ctx: LoweringContext, mode: str, source: VirtualOperand) -> VirtualOperand:
@@ -793,12 +801,12 @@ def _count_bits_of_pair(ctx: LoweringContext, instruction: PtxInstruction, desti
 
 # Compares and selects
 
-_INTEGER_COMPARES = {
+_INTEGER_COMPARES = FormTable({
     "eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE",
     "lo": "LT", "ls": "LE", "hi": "GT", "hs": "GE",
-}  # fmt: skip
+})  # fmt: skip
 _UNSIGNED_COMPARES = frozenset({"lo", "ls", "hi", "hs"})
-_JOINS = {"and": "AND", "or": "OR", "xor": "XOR"}
+_JOINS = FormTable({"and": "AND", "or": "OR", "xor": "XOR"})
 
 
 def lower_compare(ctx: LoweringContext, instruction: PtxInstruction) -> None:
@@ -822,7 +830,7 @@ def find_join(ctx: LoweringContext, instruction: PtxInstruction) -> tuple[str, P
     if len(instruction.operands) <= 3:
         return "AND", TRUE
     joined = ctx.read_predicate(instruction.operands[3])
-    return next(_JOINS[word] for word in instruction.modifiers if word in _JOINS), joined
+    return _JOINS[choose_word(instruction.modifiers, _JOINS)], joined
 
 
 def emit_integer_compare(

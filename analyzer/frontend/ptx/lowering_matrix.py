@@ -15,10 +15,13 @@ from msgspec.structs import replace
 
 from analyzer.frontend.ptx.lowering_context import (
     TYPE_BITS,
+    FormTable,
     LoweringContext,
     UnsupportedPtxError,
+    choose_word,
     emit_group_wait,
     find_word,
+    take_operands,
 )
 from analyzer.frontend.ptx.lowering_memory import read_memory_address
 from analyzer.frontend.ptx.statements import (
@@ -32,17 +35,19 @@ from analyzer.frontend.ptx.statements import (
 from analyzer.frontend.ptx.virtual_code import TRUE, ZERO, MemoryRef, VirtualOperand, WordRef
 
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
+_TENSOR_SHAPE = re.compile(r"(\d+)x(\d+).*b$")
+_REPEATS = frozenset(f"x{1 << power}" for power in range(8))
 _FP8_MMA_TARGETS = (89, 120, 121)
 _FIRST_DEEP_MMA = 80
-_NAMES = {
+_NAMES = FormTable({
     "f16": "HMMA", "bf16": "HMMA", "tf32": "HMMA", "f64": "DMMA", "s8": "IMMA", "u8": "IMMA", "s4": "IMMA",
     "u4": "IMMA", "b1": "BMMA", "e4m3": "QMMA", "e5m2": "QMMA", "e2m3": "QMMA", "e3m2": "QMMA",
     "e2m1": "QMMA",
-}  # fmt: skip
-_WARPGROUP_NAMES = {
+})  # fmt: skip
+_WARPGROUP_NAMES = FormTable({
     "f16": "HGMMA", "bf16": "HGMMA", "tf32": "HGMMA", "e4m3": "QGMMA", "e5m2": "QGMMA", "s8": "IGMMA",
     "u8": "IGMMA", "b1": "BGMMA",
-}  # fmt: skip
+})  # fmt: skip
 # The largest k of one instruction, by input type; on sm_75 smaller.
 _MAX_K = {"f16": 16, "bf16": 16, "tf32": 8, "f64": 16, "s8": 32, "u8": 32, "s4": 64, "u4": 64, "b1": 256}
 _MAX_K_TURING = {"f16": 8, "s8": 16, "u8": 16, "s4": 32, "u4": 32, "b1": 128}
@@ -61,7 +66,7 @@ def _parse_product(instruction: PtxInstruction) -> _Product:
     words = instruction.modifiers
     shape = next((match for word in words if (match := _SHAPE.fullmatch(word))), None)
     types = [word for word in words if word in TYPE_BITS and word != "b1"]
-    if "b1" in words:
+    if "b1" in words and types:
         types = [types[0], "b1", "b1", types[-1]]
     if shape is None or len(types) < 3:
         raise UnsupportedPtxError
@@ -229,7 +234,7 @@ def lower_warpgroup(ctx: LoweringContext, instruction: PtxInstruction) -> None:
 
 def _lower_warpgroup_product(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     product = _parse_warpgroup_product(instruction)
-    target, first, second, *rest = instruction.operands
+    target, first, second, *rest = take_operands(instruction, 3)
     if product.is_sparse:
         rest = rest[1:]
     scale: VirtualOperand = TRUE
@@ -302,7 +307,7 @@ def _read_tensor_address(ctx: LoweringContext, operand: PtxOperand) -> MemoryRef
 
 
 def _lower_tensor_product(ctx: LoweringContext, instruction: PtxInstruction) -> None:
-    words, operands = instruction.modifiers, list(instruction.operands)
+    words, operands = instruction.modifiers, list(take_operands(instruction, 4))
     name = next((_TENSOR_CORE_NAMES[word] for word in words if word in _TENSOR_CORE_NAMES), None)
     if name is None:
         raise UnsupportedPtxError
@@ -330,15 +335,17 @@ def _lower_tensor_product(ctx: LoweringContext, instruction: PtxInstruction) -> 
 
 
 def _lower_tensor_load(ctx: LoweringContext, instruction: PtxInstruction) -> None:
-    address = _read_tensor_address(ctx, instruction.operands[1])
-    with ctx.take_vector(_list_elements(instruction.operands[0])) as group:
+    target, source = take_operands(instruction, 2)[:2]
+    address = _read_tensor_address(ctx, source)
+    with ctx.take_vector(_list_elements(target)) as group:
         for suffix, place in _list_tensor_parts(ctx, instruction, address, 2):
             ctx.emit(f"LDTM{suffix}", group, place, has_effect=True, keeps_defs=place is not address)
 
 
 def _lower_tensor_store(ctx: LoweringContext, instruction: PtxInstruction) -> None:
-    address = _read_tensor_address(ctx, instruction.operands[0])
-    group = ctx.read_vector(_list_elements(instruction.operands[-1]))
+    target, *_, source = take_operands(instruction, 2)
+    address = _read_tensor_address(ctx, target)
+    group = ctx.read_vector(_list_elements(source))
     for suffix, place in _list_tensor_parts(ctx, instruction, address, 1):
         ctx.emit(f"STTM{suffix}", place, group, n_defs=0)
 
@@ -353,53 +360,61 @@ def _list_tensor_parts(
     words = instruction.modifiers
     if "16x32bx2" not in words:
         return [(_find_tensor_suffix(words), address)]
-    distance = ctx.find_constant(instruction.operands[position])
+    distance = ctx.find_constant(take_operands(instruction, position + 1)[position])
     if not isinstance(distance, int):
         raise UnsupportedPtxError
-    repeat = next(word for word in words if re.fullmatch(r"x\d+", word))
+    repeat = choose_word(words, _REPEATS)
     upper = replace(address, offset=address.offset + distance)
     return [(f".16dp32bit_t0_t15.{repeat}", address), (f".16dp32bit_t16_t31.{repeat}", upper)]
 
 
 def _find_tensor_suffix(words: Sequence[str]) -> str:
-    shape = next(word for word in words if "x" in word and word.endswith("b"))
-    lanes, bits = re.findall(r"\d+", shape)[:2]
-    repeat = next((word for word in words if re.fullmatch(r"x\d+", word)), "x1")
+    lanes, bits = _find_tensor_shape(words)
+    repeat = next((word for word in words if word in _REPEATS), "x1")
     return f".{repeat}" if (lanes, bits) == ("32", "32") else f".{lanes}dp{bits}bit.{repeat}"
+
+
+def _find_tensor_shape(words: Sequence[str]) -> tuple[str, str]:
+    """Return lanes and bits of `32x32b`. Raises UnsupportedPtxError."""
+    found = next((match for word in words if (match := _TENSOR_SHAPE.match(word))), None)
+    if found is None:
+        raise UnsupportedPtxError
+    return found[1], found[2]
 
 
 def _lower_tensor_allocation(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower alloc: the address goes to shared memory. It is the next free one, which is followed."""
-    columns = ctx.read_register(instruction.operands[1])
+    columns = ctx.read_register(take_operands(instruction, 2)[1])
     place, bit = ctx.make_temporary(), ctx.make_predicate()
     ctx.emit("UTCATOMSWS.FIND_AND_SET.ALIGN", bit, place, columns, n_defs=2, has_effect=True)
     ctx.emit("STS", read_memory_address(ctx, instruction.operands[0], "shared"), place, n_defs=0)
 
 
 def _lower_tensor_release(ctx: LoweringContext, instruction: PtxInstruction) -> None:
-    ctx.emit("UTCATOMSWS.AND", ZERO, ctx.read_register(instruction.operands[0]), has_effect=True)
+    ctx.emit("UTCATOMSWS.AND", ZERO, ctx.read_register(take_operands(instruction, 1)[0]), has_effect=True)
 
 
 def _lower_tensor_commit(ctx: LoweringContext, instruction: PtxInstruction) -> None:
-    address = read_memory_address(ctx, instruction.operands[0], "shared")
     words = instruction.modifiers
     multicast = any(word.startswith("multicast") for word in words)
+    operands = take_operands(instruction, 1 + multicast)
+    address = read_memory_address(ctx, operands[0], "shared")
     suffix = (".2CTA" if "cta_group::2" in words else "") + (".MULTICAST" if multicast else "")
-    mask = ctx.read_register(instruction.operands[1]) if multicast else ZERO
+    mask = ctx.read_register(operands[1]) if multicast else ZERO
     ctx.emit(f"UTCBAR{suffix}", address, mask, n_defs=0)
 
 
 def _lower_tensor_copy(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     group = ".2CTA" if "cta_group::2" in instruction.modifiers else ""
-    shape = next(word for word in instruction.modifiers if word.endswith("b") and "x" in word)
-    lanes, bits = re.findall(r"\d+", shape)[:2]
-    target = _read_tensor_address(ctx, instruction.operands[0])
-    source = MemoryRef(ctx.read_pair(instruction.operands[1]), kind="gdesc")
+    lanes, bits = _find_tensor_shape(instruction.modifiers)
+    place, descriptor = take_operands(instruction, 2)[:2]
+    target = _read_tensor_address(ctx, place)
+    source = MemoryRef(ctx.read_pair(descriptor), kind="gdesc")
     ctx.emit(f"UTCCP.T.S{group}.{lanes}dp{bits}bit", target, source, n_defs=0)
 
 
 def _lower_tensor_shift(ctx: LoweringContext, instruction: PtxInstruction) -> None:
-    ctx.emit("UTCSHIFT", _read_tensor_address(ctx, instruction.operands[0]), n_defs=0)
+    ctx.emit("UTCSHIFT", _read_tensor_address(ctx, take_operands(instruction, 1)[0]), n_defs=0)
 
 
 _TENSOR_CORE_ACTIONS = {

@@ -6,11 +6,14 @@ from msgspec.structs import replace
 
 from analyzer.frontend.ptx.lowering_context import (
     TYPE_BITS,
+    FormTable,
     LoweringContext,
     UnsupportedPtxError,
+    choose_word,
     emit_group_wait,
     find_word,
     format_integer,
+    take_operands,
 )
 from analyzer.frontend.ptx.lowering_integer import add_pairs, find_type, is_signed
 from analyzer.frontend.ptx.statements import (
@@ -32,9 +35,9 @@ from analyzer.frontend.ptx.virtual_code import (
 _MAX_ACCESS_BYTES = 16
 _FIRST_MBARRIER_UNIT = 90  # SYNCS; before it mbarriers are words that ATOMS updates
 _SPACES = ("global", "shared", "local", "param", "const")
-_LOADS = {"global": "LDG.E", "shared": "LDS", "local": "LDL", "": "LD.E"}
-_STORES = {"global": "STG.E", "shared": "STS", "local": "STL", "": "ST.E"}
-_SIZES = {1: ".U8", 2: ".U16", 4: "", 8: ".64", 16: ".128"}
+_LOADS = FormTable({"global": "LDG.E", "shared": "LDS", "local": "LDL", "": "LD.E"})
+_STORES = FormTable({"global": "STG.E", "shared": "STS", "local": "STL", "": "ST.E"})
+_SIZES = FormTable({1: ".U8", 2: ".U16", 4: "", 8: ".64", 16: ".128"})
 
 
 def find_space(instruction: PtxInstruction) -> str:
@@ -348,7 +351,7 @@ def _take_atomic_result(
 
 def lower_multimem(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower multimem.ld_reduce, .st and .red: one access to the multicast address, as ptxas writes it."""
-    words, operands = instruction.modifiers, instruction.operands
+    words, operands = instruction.modifiers, take_operands(instruction, 2)
     type_name, scope = find_type(instruction), ".STRONG.SYS" if "sys" in words else ".STRONG.GPU"
     count = next((int(word[1:]) for word in words if word in ("v2", "v4", "v8")), 1)
     size = _SIZES[count * TYPE_BITS[type_name] // 8]
@@ -358,7 +361,7 @@ def lower_multimem(ctx: LoweringContext, instruction: PtxInstruction) -> None:
         source = ctx.read_vector(values, words_each=TYPE_BITS[type_name] // 32)
         ctx.emit(f"STG.E{size}{scope}", address, source, n_defs=0)
         return
-    operation = next(_OPERATIONS[word] for word in words if word in _OPERATIONS)
+    operation = _OPERATIONS[choose_word(words, _OPERATIONS)]
     kind = f"{operation}.{type_name.upper()}{f'x{count}' if count > 1 else ''}{scope}{size}"
     if words[0] == "red":
         address = read_memory_address(ctx, operands[0], "global")
@@ -415,14 +418,16 @@ def lower_copy(ctx: LoweringContext, instruction: PtxInstruction) -> None:
         emit_group_wait(ctx, "DEPBAR.LE", "SB0", instruction.operands)
     elif "mbarrier" in words:
         ctx.emit(
-            "ARRIVES.LDGSTSBAR.64", read_memory_address(ctx, instruction.operands[0], "shared"), n_defs=0
+            "ARRIVES.LDGSTSBAR.64",
+            read_memory_address(ctx, take_operands(instruction, 1)[0], "shared"),
+            n_defs=0,
         )
     else:
         _lower_lane_copy(ctx, instruction)
 
 
 def _lower_lane_copy(ctx: LoweringContext, instruction: PtxInstruction) -> None:
-    target, source, size, *rest = instruction.operands
+    target, source, size, *rest = take_operands(instruction, 3)
     n_bytes = ctx.find_constant(size)
     if not isinstance(n_bytes, int) or n_bytes not in (4, 8, 16):
         raise UnsupportedPtxError
@@ -467,7 +472,7 @@ def _lower_bulk_copy(ctx: LoweringContext, instruction: PtxInstruction) -> None:
 
 
 def _lower_bulk_prefetch(ctx: LoweringContext, instruction: PtxInstruction) -> None:
-    address = instruction.operands[0]
+    address = take_operands(instruction, 1)[0]
     if not isinstance(address, PtxAddress) or address.base is None:
         raise UnsupportedPtxError
     name = "UTMAPF" if "tensor" in instruction.modifiers else "UBLKPF"
@@ -508,12 +513,12 @@ def _read_global_pair(ctx: LoweringContext, operand: PtxOperand) -> WordRef:
 
 def _lower_plain_bulk_copy(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower cp.async.bulk: the unit of its size is 16 bytes."""
-    target, source, size, *rest = instruction.operands
+    target, source, size, *rest = take_operands(instruction, 3)
     words = instruction.modifiers
     units = ctx.make_temporary()
     with ctx.without_guard():
         ctx.emit("SHF.R.U32.HI", units, ZERO, "0x4", ctx.read_register(size))
-        if words.index(next(w for w in words if w.startswith("shared"))) < words.index("global"):
+        if _loads_shared(words):
             barrier = next((operand for operand in rest if isinstance(operand, PtxAddress)), None)
             if barrier is None:
                 raise UnsupportedPtxError
@@ -530,6 +535,14 @@ def _lower_plain_bulk_copy(ctx: LoweringContext, instruction: PtxInstruction) ->
     ctx.emit(name, *operands, n_defs=0)
 
 
+def _loads_shared(words: Sequence[str]) -> bool:
+    """Return whether a copy goes to shared memory, which then stands first. Raises UnsupportedPtxError."""
+    spaces = [word.split("::")[0] for word in words if word.split("::")[0] in ("shared", "global")]
+    if len(spaces) < 2:
+        raise UnsupportedPtxError
+    return spaces[0] == "shared"
+
+
 def _gather(ctx: LoweringContext, values: Sequence[VirtualOperand]) -> WordRef:
     group = ctx.make_temporary(len(values))
     for position, value in enumerate(values):
@@ -540,14 +553,13 @@ def _gather(ctx: LoweringContext, values: Sequence[VirtualOperand]) -> WordRef:
 def _lower_tensor_copy(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower cp.async.bulk.tensor and cp.reduce.async.bulk.tensor: boxes of tensors."""
     words = instruction.modifiers
-    dimensions = next(word.upper() for word in words if word in ("1d", "2d", "3d", "4d", "5d"))
+    dimensions = choose_word(words, ("1d", "2d", "3d", "4d", "5d")).upper()
     mode = "".join(f".{w.split('::')[-1].upper()}" for w in words if "im2col" in w or "gather4" in w)
-    shared = next(w for w in words if w.startswith("shared"))
-    is_load = words.index(shared) < words.index("global")
+    is_load = _loads_shared(words)
     if is_load:
-        target, source, barrier = instruction.operands[:3]
+        target, source, barrier = take_operands(instruction, 3)[:3]
     else:
-        source, target = instruction.operands[:2]
+        source, target = take_operands(instruction, 2)[:2]
     if not isinstance(source, PtxAddress) or source.base is None:
         raise UnsupportedPtxError
     with ctx.without_guard():
@@ -579,14 +591,14 @@ def _list_coordinates(address: PtxAddress) -> tuple[PtxOperand, ...]:
 
 def lower_mbarrier(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower mbarrier operations: SYNCS from sm_90 on, before it atomics on shared memory."""
-    words, operands = instruction.modifiers, instruction.operands
-    action = words[0]
+    operands = take_operands(instruction, 1)
+    action = instruction.modifiers[0]
     if action == "inval":
         ctx.emit("SYNCS.CCTL.IV" if ctx.target.number >= _FIRST_MBARRIER_UNIT else "NOP",
                  *((read_memory_address(ctx, operands[0], "shared"),)
                    if ctx.target.number >= _FIRST_MBARRIER_UNIT else ()), n_defs=0)  # fmt: skip
     elif action == "init":
-        _initialize_mbarrier(ctx, operands)
+        _initialize_mbarrier(ctx, take_operands(instruction, 2))
     elif action in ("try_wait", "test_wait"):
         _wait_at_mbarrier(ctx, instruction)
     elif action in ("arrive", "arrive_drop", "expect_tx", "complete_tx"):
@@ -608,9 +620,9 @@ def _initialize_mbarrier(ctx: LoweringContext, operands: Sequence[PtxOperand]) -
 
 
 def _wait_at_mbarrier(ctx: LoweringContext, instruction: PtxInstruction) -> None:
-    result = ctx.take_result_predicate(instruction.operands[0])
-    address = read_memory_address(ctx, instruction.operands[1], "shared")
-    phase = instruction.operands[2]
+    target, place, phase = take_operands(instruction, 3)[:3]
+    result = ctx.take_result_predicate(target)
+    address = read_memory_address(ctx, place, "shared")
     word = (
         ctx.read_register(phase) if "parity" in instruction.modifiers else find_word(ctx.read_pair(phase), 1)
     )
@@ -632,6 +644,8 @@ def _arrive_at_mbarrier(ctx: LoweringContext, instruction: PtxInstruction) -> No
         first = operands.pop(0)
         is_sink = isinstance(first, PtxRegister) and first.name == "_"
         target = None if is_sink else ctx.take_destination(first)
+    if not operands:
+        raise UnsupportedPtxError
     address = read_memory_address(ctx, operands[0], "shared")
     count = ctx.read_register(operands[1]) if len(operands) > 1 else None
     state: VirtualOperand = ZERO if target is None else target
@@ -651,7 +665,7 @@ def _arrive_at_mbarrier(ctx: LoweringContext, instruction: PtxInstruction) -> No
 
 def lower_tensor_map(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower tensormap: fields are replaced in shared memory, and all lanes copy the map from there."""
-    words, operands = instruction.modifiers, instruction.operands
+    words, operands = instruction.modifiers, take_operands(instruction, 2)
     if "cp_fenceproxy" in words:
         lane, word = ctx.make_temporary(), ctx.make_temporary()
         place, target = ctx.make_temporary(), ctx.make_temporary(2)

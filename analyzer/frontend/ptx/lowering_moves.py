@@ -11,6 +11,7 @@ from analyzer.frontend.ptx.lowering_context import (
     find_single_bits,
     find_word,
     format_integer,
+    take_operands,
 )
 from analyzer.frontend.ptx.lowering_integer import extend_half, find_type, is_signed
 from analyzer.frontend.ptx.statements import (
@@ -26,7 +27,7 @@ from analyzer.frontend.ptx.virtual_code import TRUE, ZERO, ConstantRef, VirtualO
 
 def lower_move(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower mov: of registers and constants, and packing and unpacking of vectors."""
-    target, source = instruction.operands
+    target, source = take_operands(instruction, 2)[:2]
     if isinstance(target, PtxVector) and isinstance(source, PtxVector):
         _copy_elements(ctx, target, source)
     elif isinstance(target, PtxVector):
@@ -42,6 +43,8 @@ def lower_move(ctx: LoweringContext, instruction: PtxInstruction) -> None:
 
 def _copy_elements(ctx: LoweringContext, target: PtxVector, source: PtxVector) -> None:
     """Copy a vector; all is read before anything is written."""
+    if len(source.elements) != len(target.elements):
+        raise UnsupportedPtxError
     values = []
     for element, to in zip(source.elements, target.elements, strict=True):
         destination, copy = ctx.take_destination(to), ctx.make_temporary(2)

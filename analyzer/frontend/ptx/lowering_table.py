@@ -2,7 +2,12 @@
 
 from collections.abc import Callable
 
-from analyzer.frontend.ptx.lowering_context import LoweringContext, UnsupportedPtxError, find_word
+from analyzer.frontend.ptx.lowering_context import (
+    LoweringContext,
+    UnsupportedPtxError,
+    find_word,
+    take_operands,
+)
 from analyzer.frontend.ptx.lowering_extended import (
     is_carry_chain,
     lower_carry_chain,
@@ -182,6 +187,24 @@ _UNKNOWN_MODIFIERS = {
     "cvt": frozenset({"rs"}),
     "fma": frozenset({"oob"}),
 }
+# Operands without which an instruction is none; of others the lowering of each action says so
+_LEAST_OPERANDS = {
+    name: least
+    for least, names in enumerate(
+        (
+            "activemask prefetch prefetchu",
+            "abs neg not cnot popc brev clz bfind ex2 lg2 rcp rsqrt sqrt sin cos tanh mov cvt cvta ld ldu st "
+            "red vote match redux elect isspacep ldmatrix stmatrix movmatrix tex tld4",
+            "add addc sub subc mul div copysign min max setp rem mul24 and or xor shl shr set atom szext "
+            "bmsk mapa",
+            "mad madc fma mad24 sad dp4a dp2a bfe prmt shf selp slct shfl mma",
+            "lop3 bfi",
+        ),
+        start=1,
+    )
+    for name in names.split()
+}
+_WITHOUT_MODIFIERS = frozenset({"call_external", "call_result", "trap", "brkpt", "pmevent"})
 _VIDEO = frozenset({"vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr", "vmad", "vset", "vavrg"})
 # Forms that are lowered otherwise: where modifiers hold
 _RARE: dict[str, tuple[tuple[Callable[[tuple[str, ...]], bool], Lowering], ...]] = {
@@ -212,7 +235,7 @@ def lower_instruction(ctx: LoweringContext, instruction: PtxInstruction) -> None
         if not _UNKNOWN_MODIFIERS.get(instruction.name, frozenset()).isdisjoint(instruction.modifiers):
             raise UnsupportedPtxError
         _find_lowering(instruction)(ctx, instruction)
-    except (UnsupportedPtxError, KeyError, IndexError, ValueError, StopIteration, AttributeError, TypeError):
+    except UnsupportedPtxError:
         del ctx.out[n_before:]
         _make_results_unknown(ctx, instruction)
     ctx.finish(instruction)
@@ -220,6 +243,9 @@ def lower_instruction(ctx: LoweringContext, instruction: PtxInstruction) -> None
 
 def _find_lowering(instruction: PtxInstruction) -> Lowering:
     name = instruction.name
+    if not instruction.modifiers and name not in _WITHOUT_MODIFIERS:
+        raise UnsupportedPtxError
+    take_operands(instruction, _LEAST_OPERANDS.get(name, 0))
     if is_carry_chain(instruction):
         return lower_carry_chain
     if name.rstrip("24") in _VIDEO:

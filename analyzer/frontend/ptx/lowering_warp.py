@@ -5,7 +5,9 @@ from msgspec.structs import replace
 from analyzer.frontend.ptx.lowering_context import (
     LoweringContext,
     UnsupportedPtxError,
+    choose_word,
     find_word,
+    take_operands,
 )
 from analyzer.frontend.ptx.lowering_integer import find_type, is_signed
 from analyzer.frontend.ptx.statements import PtxInstruction, PtxOperand, PtxPair, PtxRegister
@@ -14,7 +16,7 @@ from analyzer.frontend.ptx.virtual_code import TRUE, ZERO, MemoryRef, PredicateR
 
 def lower_shuffle(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower shfl.sync."""
-    mode = next(w.upper() for w in instruction.modifiers if w in ("up", "down", "bfly", "idx"))
+    mode = choose_word(instruction.modifiers, ("up", "down", "bfly", "idx")).upper()
     target, value, lane, bound = instruction.operands[:4]
     bit: PredicateRef | str = TRUE
     if isinstance(target, PtxPair):
@@ -41,7 +43,8 @@ def lower_vote(ctx: LoweringContext, instruction: PtxInstruction) -> None:
         destination = ctx.take_destination(instruction.operands[0])
         ctx.emit("VOTE.ANY", destination, TRUE, voted, n_defs=2, has_effect=True)
         return
-    mode = {"all": "ALL", "any": "ANY", "uni": "EQ"}[next(w for w in words if w in ("all", "any", "uni"))]
+    modes = {"all": "ALL", "any": "ANY", "uni": "EQ"}
+    mode = modes[choose_word(words, modes)]
     ctx.emit(f"VOTE.{mode}", ctx.take_result_predicate(instruction.operands[0]), voted, has_effect=True)
 
 
@@ -61,9 +64,9 @@ def lower_match(ctx: LoweringContext, instruction: PtxInstruction) -> None:
 
 def lower_reduction(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower redux.sync."""
-    operation = instruction.modifiers[1] if instruction.modifiers[0] == "sync" else instruction.modifiers[0]
     type_name = find_type(instruction)
-    name = {"add": "SUM", "and": "", "or": "OR", "xor": "XOR", "min": "MIN", "max": "MAX"}[operation]
+    names = {"add": "SUM", "and": "", "or": "OR", "xor": "XOR", "min": "MIN", "max": "MAX"}
+    name = names[choose_word(instruction.modifiers, names)]
     signed = ".S32" if is_signed(type_name) and name in ("MIN", "MAX", "SUM") else ""
     suffix = (f".{name}" if name else "") + (".F32" if type_name == "f32" else signed)
     mnemonic = ("CREDUX" if type_name == "f32" else "REDUX") + suffix
@@ -92,7 +95,7 @@ def lower_barrier(ctx: LoweringContext, instruction: PtxInstruction) -> None:
         ctx.emit("UCGABAR_ARV" if "arrive" in words else "UCGABAR_WAIT", n_defs=0)
         return
     if words[:1] == ("warp",):
-        ctx.emit("WARPSYNC", _show_zero(ctx.read_word(operands[0])), n_defs=0)
+        ctx.emit("WARPSYNC", _show_zero(ctx.read_word(take_operands(instruction, 1)[0])), n_defs=0)
         return
     if "red" in words:
         _lower_barrier_reduction(ctx, instruction)
@@ -104,8 +107,8 @@ def lower_barrier(ctx: LoweringContext, instruction: PtxInstruction) -> None:
 
 
 def _lower_barrier_reduction(ctx: LoweringContext, instruction: PtxInstruction) -> None:
-    words, (target, number, *rest) = instruction.modifiers, instruction.operands
-    operation = next(word for word in words if word in ("popc", "and", "or")).upper()
+    target, number, *rest = take_operands(instruction, 3)
+    operation = choose_word(instruction.modifiers, ("popc", "and", "or")).upper()
     voted = ctx.read_predicate(rest[-1])
     counts = [_show_zero(ctx.read_word(operand)) for operand in (number, *rest[:-1])]
     ctx.emit(f"BAR.RED.{operation}.DEFER_BLOCKING", *counts, voted, n_defs=0)
@@ -189,20 +192,22 @@ def lower_control(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     words = instruction.modifiers
     match instruction.name:
         case "nanosleep":
-            ctx.emit("NANOSLEEP", _show_zero(ctx.read_word(instruction.operands[0])), n_defs=0)
+            ctx.emit("NANOSLEEP", _show_zero(ctx.read_word(take_operands(instruction, 1)[0])), n_defs=0)
         case "setmaxnreg":
             name = "USETMAXREG.DEALLOC" if "dec" in words else "USETMAXREG.TRY_ALLOC"
-            count = _show_zero(ctx.read_word(instruction.operands[0]))
+            count = _show_zero(ctx.read_word(take_operands(instruction, 1)[0]))
             ctx.emit(f"{name}.CTAPOOL", count, n_defs=0)
         case "griddepcontrol":
             ctx.emit("ACQBULK" if "wait" in words else "PREEXIT", n_defs=0)
         case "trap" | "brkpt":
             ctx.emit("BPT.TRAP", "0x1", n_defs=0)
         case "createpolicy":
-            destination = ctx.take_destination(instruction.operands[0])
+            destination = ctx.take_destination(take_operands(instruction, 1)[0])
             ctx.copy_halves(destination, ("0x10000000", "0x10000000"))
         case "discard" | "applypriority":
-            ctx.emit("CCTL.E.C.LDCU.IV", MemoryRef(_read_base(ctx, instruction.operands[0])), n_defs=0)
+            ctx.emit(
+                "CCTL.E.C.LDCU.IV", MemoryRef(_read_base(ctx, take_operands(instruction, 1)[0])), n_defs=0
+            )
         case _:
             pass
 
