@@ -229,7 +229,7 @@ class LaunchExecutor:
             sums = self._execute_sample(sample)
         if sums.stop_reason and len(sample.cta_numbers) > 2 * _N_FALLBACK_CTAS and not sample.neighbor_ctas:
             # The limit is spent, perhaps in a loop without an end, which fewer CTAs do not end either.
-            self.task = self.prover.task = self.task.with_step_limit(self.task.options.step_limit // 2)
+            self.task = self.prover.task = self.task.with_step_limit(self.task.options.step_limit // 4)
             return self._execute_fallback()
         return self._add_memory_accesses(samples, sums)
 

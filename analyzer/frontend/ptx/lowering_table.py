@@ -271,7 +271,7 @@ def _make_results_unknown(ctx: LoweringContext, instruction: PtxInstruction) -> 
     from analyzer.frontend.ptx.control_flow import find_defined_names
 
     ctx.note_unknown(instruction)
-    mnemonic = ".".join((instruction.name.upper(), *map(_clean, instruction.modifiers)))
+    mnemonic = ".".join((instruction.name.upper(), *filter(None, map(_clean, instruction.modifiers))))
     names = [n for n in find_defined_names(instruction) if n in ctx.predicates or ctx.count_words(n)]
     if not names:
         ctx.emit(f"PTX_{mnemonic}", n_defs=0)

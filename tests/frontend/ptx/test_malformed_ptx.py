@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -73,3 +74,11 @@ def test_damaged_instructions_are_unknown_or_lowered() -> None:
             lowering_table.lower_instruction(ctx, each)
             n_unknown += sum(count for _, count in ctx.unknown.values()) > before
     assert n_unknown > 1000
+
+
+def test_an_empty_modifier_makes_an_unknown_instruction(tmp_path: Path) -> None:
+    whole = (ROOT / "bench/fuzz_seeds/scale.ptx").read_text()
+    damaged = tmp_path / "k.ptx"
+    damaged.write_text(whole.replace("setp.", "setp..", 1))
+    (kernel,) = read_module(str(damaged), ptx=PtxOptions(arch="sm_90", is_virtual=True)).kernels
+    assert any(text.startswith("PTX_SETP.") for text in kernel.form_table.texts)
