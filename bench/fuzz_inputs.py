@@ -104,7 +104,7 @@ class Case:
     kind: str
     files: Mapping[str, bytes]
     arguments: tuple[str, ...]
-    change: str  # "form", "bytes" or "half"
+    change: str  # "form", "bytes", "half" or "none"
 
 
 def make_case(kind: str, seed: str, change: str = "") -> Case:

@@ -27,7 +27,6 @@ from analyzer.report.baseline_schema import BaselineKernel
 _MAX_COMPARED_PAIRS = 250_000  # of one name; beyond, versions are paired in the order of their sizes
 _N_USED_NAME_FORMS = 2  # looser ones drop template arguments, which make another kernel
 
-
 Places = tuple[int, int]  # of one kernel, old and new
 
 

@@ -16,7 +16,6 @@ the pairs do not depend on anything but the two inputs.
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
-from itertools import islice
 
 import numpy as np
 from msgspec import Struct
@@ -97,20 +96,17 @@ class _Matcher:
 
     def _rank_group(self, olds: Sequence[int], news: Sequence[int]) -> Iterator[Pair]:
         """Yield kernels of equal keys: those with equal code, then the most similar ones, then by order."""
-        old, new, free_old, free_new = self.pairing.old, self.pairing.new, *self._free
+        old, new = self.pairing.old, self.pairing.new
+        by_digest: dict[str, list[int]] = {}
+        for a in reversed(olds):
+            by_digest.setdefault(old[a].digest, []).append(a)
         for b in news:
-            same = (a for a in olds if a in free_old and new[b].digest and old[a].digest == new[b].digest)
-            yield from (Pair(a, b) for a in islice(same, 1))
-        left = [a for a in olds if a in free_old], [b for b in news if b in free_new]
-        if max(map(len, left)) > 1:
-            yield from self._rank_near(*left)
-        yield from map(
-            Pair, *([i for i in side if i in free] for side, free in zip(left, self._free, strict=True))
-        )
-
-    @property
-    def _free(self) -> tuple[Mapping[int, None], Mapping[int, None]]:
-        return self.pairing.free_old, self.pairing.free_new
+            if new[b].digest and (same := by_digest.get(new[b].digest)):
+                yield Pair(same.pop(), b)
+        olds, news = self.pairing.keep_free(olds, news)
+        if len(olds) > 1 or len(news) > 1:
+            yield from self._rank_near(olds, news)
+        yield from map(Pair, *self.pairing.keep_free(olds, news))
 
     def pair_similar(self) -> None:
         """Pair free kernels of similar code; shorter ones than `MIN_COMPARED_INSTRUCTIONS` stay alone."""

@@ -46,6 +46,10 @@ class Pairing(Generic[Kernel]):
             for pair in self.take(rank(olds, news))
         ]
 
+    def keep_free(self, olds: Sequence[int], news: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Return those of some kernels that have no partner yet."""
+        return [a for a in olds if a in self.free_old], [b for b in news if b in self.free_new]
+
     def take(self, ranked: Iterable[Pair]) -> list[Pair]:
         """Return those of some pairs, the best first, whose kernels are both free; they no longer are."""
         taken = []

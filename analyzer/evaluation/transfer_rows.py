@@ -23,7 +23,7 @@ class TableForm(StrEnum):
 
     @property
     def timing(self) -> Timing:
-        """How the times of such a file were measured, if nobody says otherwise."""
+        """Return how the times of such a file were measured, if nobody says otherwise."""
         return {TableForm.NCU: Timing.NCU, TableForm.PYTORCH: Timing.KERNEL}.get(self, Timing.INTERVAL)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from analyzer.forecast.data_types import check_multiplies
+from analyzer.forecast.data_types import check_multiplies, count_weight_bytes
 from analyzer.forecast.deployment import Deployment
 from analyzer.forecast.model_config import ModelConfig
 from analyzer.forecast.operator_sequence import find_local_kv_heads
@@ -33,8 +33,6 @@ _INLINE_ECC_KINDS = ("GDDR5", "GDDR6")
 _WIDE_BYTES = 2.0  # of embedding, output matrix, norms and activations
 _LOGIT_BYTES = 4
 _MAX_MIXTURE_TOKENS = 32768  # that fused experts take at a time; longer inputs go in pieces
-# Scales of narrow weights, bytes per weight: one 16-bit scale per 128, one of 8 bits per 16.
-_SCALE_BYTES = {DataType.INT4_WEIGHTS: 2 / 128, DataType.NVFP4: 1 / 16, DataType.FP8_BLOCK: 4 / 16384}
 _MAX_SUGGESTED_GPUS = 4
 
 
@@ -86,13 +84,8 @@ def compute_weight_bytes(config: ModelConfig, deployment: Deployment) -> int:
     is_one_matrix = config.tie_word_embeddings or deployment.pipeline_parallel > 1
     wide = vocabulary * (1 if is_one_matrix else 2)
     wide += config.norms_per_layer * config.hidden * layers + config.experts * config.hidden * moe_layers
-    own, experts = (_count_bytes(dtype) for dtype in (deployment.dtype, deployment.routed_dtype))
+    own, experts = map(count_weight_bytes, (deployment.dtype, deployment.routed_dtype))
     return int(narrow * own + routed * experts + wide * _WIDE_BYTES)
-
-
-def _count_bytes(dtype: DataType) -> float:
-    """Return the bytes of a weight, its share of the scales included."""
-    return dtype.weight_bytes + _SCALE_BYTES.get(dtype, 0.0)
 
 
 def _count_attention_weights(config: ModelConfig, tensor: int) -> float:

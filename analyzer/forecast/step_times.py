@@ -19,6 +19,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from analyzer.forecast.collective_times import time_transfer
+from analyzer.forecast.data_types import count_weight_bytes
 from analyzer.forecast.operator_calls import (
     ActivationCall,
     AttentionCall,
@@ -38,8 +39,6 @@ from analyzer.operators.names import DataType
 _FLOPS_PER_US = 1e6  # of one TF
 _BYTES_PER_US = 1e3  # of one GB/s
 _ROWS_OF_STEP = 16  # products of more rows take other kernels, which stream a little slower
-# Scales beside narrow weights, bytes per element.
-_SCALE_BYTES = {DataType.FP8_BLOCK: 4.0 / 128**2, DataType.NVFP4: 1.0 / 16, DataType.INT4_WEIGHTS: 2.0 / 128}
 _ROW_BYTES = 2.0  # of an activation
 # Types whose activations a kernel of its own makes of 16 bits.
 _ROUNDED_TYPES = frozenset({DataType.FP8, DataType.FP8_BLOCK, DataType.INT8, DataType.NVFP4})
@@ -228,7 +227,7 @@ def time_product(m: int, n: int, k: int, dtype: DataType, rates: ServingRates) -
     padded = _round_up(m, rates.scaled_row_padding if is_scaled else rates.product_row_padding)
     tensor_us = 2.0 * padded * n * k / (select_tflops(rates, dtype) * _FLOPS_PER_US)
     step = rates.row_step if m > _ROWS_OF_STEP else 1.0
-    weights = n * k * _weight_bytes(dtype) * step
+    weights = n * k * count_weight_bytes(dtype) * step
     others = m * k * dtype.activation_bytes + m * n * dtype.output_bytes
     byte_us = (weights + others) / (rates.weight_share * rates.bandwidth_gbps * _BYTES_PER_US)
     joined = _join(tensor_us, byte_us, rates.sharpness, rates.product_floor_us)
@@ -251,10 +250,6 @@ def _join(tensor_us: float, byte_us: float, sharpness: float, floor_us: float) -
     return CallTime(
         tensor=us * tensor / (tensor + byte), weights=us * byte / (tensor + byte), floors=floor_us
     )
-
-
-def _weight_bytes(dtype: DataType) -> float:
-    return dtype.weight_bytes + _SCALE_BYTES.get(dtype, 0.0)
 
 
 def _round_up(value: float, unit: float) -> float:
@@ -350,7 +345,7 @@ def _time_moe(call: MoeCall, rates: ServingRates) -> CallTime:
     rate = rates.moe_tensor_share * select_tflops(rates, call.dtype)
     tensor_us = 2.0 * padded * width / (rate * _FLOPS_PER_US)
     moved = rows * (2.0 * call.hidden + 3.0 * call.intermediate) * _ROW_BYTES
-    bytes_all = touched * width * _weight_bytes(call.dtype) + moved
+    bytes_all = touched * width * count_weight_bytes(call.dtype) + moved
     byte_us = bytes_all / (rates.moe_weight_share * rates.bandwidth_gbps * _BYTES_PER_US)
     joined = _join(tensor_us, byte_us, rates.moe_sharpness, rates.moe_floor_us)
     return CallTime(experts=sum(joined))

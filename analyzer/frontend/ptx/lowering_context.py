@@ -80,6 +80,13 @@ class FormTable(dict[Key, Value]):
     def __missing__(self, key: Key) -> NoReturn:
         raise UnsupportedPtxError
 
+    def choose(self, words: Iterable[Key]) -> Value:
+        """Return what the first word that is there becomes. Raises UnsupportedPtxError where none is."""
+        for word in words:
+            if word in self:
+                return self[word]
+        raise UnsupportedPtxError
+
 
 class Symbol(Struct, frozen=True):
     """The place of a variable: its state space, and its byte offset in it."""

@@ -16,7 +16,6 @@ from analyzer.frontend.ptx.lowering_context import (
     FormTable,
     LoweringContext,
     UnsupportedPtxError,
-    choose_word,
     find_word,
     format_integer,
     is_constant,
@@ -830,7 +829,7 @@ def find_join(ctx: LoweringContext, instruction: PtxInstruction) -> tuple[str, P
     if len(instruction.operands) <= 3:
         return "AND", TRUE
     joined = ctx.read_predicate(instruction.operands[3])
-    return _JOINS[choose_word(instruction.modifiers, _JOINS)], joined
+    return _JOINS.choose(instruction.modifiers), joined
 
 
 def emit_integer_compare(

@@ -282,10 +282,10 @@ def _parse_warpgroup_product(instruction: PtxInstruction) -> _Product:
 
 # The tensor core of sm_100 (tcgen05)
 
-_TENSOR_CORE_NAMES = {
+_TENSOR_CORE_NAMES = FormTable({
     "kind::f16": "UTCHMMA", "kind::tf32": "UTCHMMA", "kind::f8f6f4": "UTCQMMA", "kind::i8": "UTCIMMA",
     "kind::mxf8f6f4": "UTCMXQMMA", "kind::mxf4": "UTCOMMA", "kind::mxf4nvf4": "UTCOMMA",
-}  # fmt: skip
+})  # fmt: skip
 
 
 def lower_tensor_core(ctx: LoweringContext, instruction: PtxInstruction) -> None:
@@ -308,9 +308,7 @@ def _read_tensor_address(ctx: LoweringContext, operand: PtxOperand) -> MemoryRef
 
 def _lower_tensor_product(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     words, operands = instruction.modifiers, list(take_operands(instruction, 4))
-    name = next((_TENSOR_CORE_NAMES[word] for word in words if word in _TENSOR_CORE_NAMES), None)
-    if name is None:
-        raise UnsupportedPtxError
+    name = _TENSOR_CORE_NAMES.choose(words)
     group = ".2CTA" if "cta_group::2" in words else ""
     target, first, second, descriptor = operands[:4]
     bits = [o for o in operands[4:] if isinstance(o, PtxRegister) and o.name in ctx.predicates]

@@ -282,10 +282,10 @@ def _store_words(
 
 _ATOMIC_NAMES = {"global": ("ATOMG.E", "RED.E"), "": ("ATOM.E", "RED.E"), "shared": ("ATOMS", "ATOMS")}
 _FIRST_REDG = 90
-_OPERATIONS = {
+_OPERATIONS = FormTable({
     "add": "ADD", "min": "MIN", "max": "MAX", "inc": "INC", "dec": "DEC", "and": "AND", "or": "OR",
     "xor": "XOR", "exch": "EXCH", "cas": "CAS",
-}  # fmt: skip
+})  # fmt: skip
 _ATOMIC_TYPES = {
     "f32": ".F32.FTZ.RN", "f64": ".F64.RN", "f16x2": ".F16x2.RN", "bf16x2": ".BF16_V2.RN", "f16": ".F16.RN",
     "bf16": ".BF16.RN", "s32": ".S32", "u64": ".64", "s64": ".S64", "b64": ".64", "b128": ".128",
@@ -300,9 +300,7 @@ def lower_atomic(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     is_reduction = instruction.name == "red"
     target = operands[0] if not is_reduction else None
     address_operand, *sources = operands if is_reduction else operands[1:]
-    operation = next((_OPERATIONS[word] for word in words if word in _OPERATIONS), None)
-    if operation is None:
-        raise UnsupportedPtxError
+    operation = _OPERATIONS.choose(words)
     is_unused = isinstance(target, PtxRegister) and ctx.is_unused(target.name)
     if is_unused and operation not in ("EXCH", "CAS") and space != "shared":
         is_reduction = True
@@ -351,7 +349,7 @@ def _take_atomic_result(
 
 def lower_multimem(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower multimem.ld_reduce, .st and .red: one access to the multicast address, as ptxas writes it."""
-    words, operands = instruction.modifiers, take_operands(instruction, 2)
+    words, operands = instruction.modifiers, instruction.operands
     type_name, scope = find_type(instruction), ".STRONG.SYS" if "sys" in words else ".STRONG.GPU"
     count = next((int(word[1:]) for word in words if word in ("v2", "v4", "v8")), 1)
     size = _SIZES[count * TYPE_BITS[type_name] // 8]
@@ -361,7 +359,7 @@ def lower_multimem(ctx: LoweringContext, instruction: PtxInstruction) -> None:
         source = ctx.read_vector(values, words_each=TYPE_BITS[type_name] // 32)
         ctx.emit(f"STG.E{size}{scope}", address, source, n_defs=0)
         return
-    operation = _OPERATIONS[choose_word(words, _OPERATIONS)]
+    operation = _OPERATIONS.choose(words)
     kind = f"{operation}.{type_name.upper()}{f'x{count}' if count > 1 else ''}{scope}{size}"
     if words[0] == "red":
         address = read_memory_address(ctx, operands[0], "global")
@@ -376,18 +374,17 @@ def lower_multimem(ctx: LoweringContext, instruction: PtxInstruction) -> None:
         raise UnsupportedPtxError
 
 
-_TEXTURE_SHAPES = {
+_TEXTURE_SHAPES = FormTable({
     "1d": "1D", "2d": "2D", "3d": "3D", "a1d": "ARRAY_1D", "a2d": "ARRAY_2D", "cube": "CUBE",
     "acube": "ARRAY_CUBE",
-}  # fmt: skip
+})  # fmt: skip
 
 
 def lower_texture(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower tex and tld4: coordinates in one group, further ones (level, gradients) in another."""
     words, operands = instruction.modifiers, instruction.operands
-    shape = next((_TEXTURE_SHAPES[word] for word in words if word in _TEXTURE_SHAPES), None)
-    address = operands[1]
-    if shape is None or not isinstance(address, PtxAddress) or address.base is None or "grad" in words:
+    shape, address = _TEXTURE_SHAPES.choose(words), operands[1]
+    if not isinstance(address, PtxAddress) or address.base is None or "grad" in words:
         raise UnsupportedPtxError
     coordinates = ctx.read_vector(_list_coordinates(address))
     handle = ctx.to_register(ctx.read_halves(address.base)[0])
@@ -591,7 +588,7 @@ def _list_coordinates(address: PtxAddress) -> tuple[PtxOperand, ...]:
 
 def lower_mbarrier(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower mbarrier operations: SYNCS from sm_90 on, before it atomics on shared memory."""
-    operands = take_operands(instruction, 1)
+    operands = instruction.operands
     action = instruction.modifiers[0]
     if action == "inval":
         ctx.emit("SYNCS.CCTL.IV" if ctx.target.number >= _FIRST_MBARRIER_UNIT else "NOP",
@@ -665,7 +662,7 @@ def _arrive_at_mbarrier(ctx: LoweringContext, instruction: PtxInstruction) -> No
 
 def lower_tensor_map(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower tensormap: fields are replaced in shared memory, and all lanes copy the map from there."""
-    words, operands = instruction.modifiers, take_operands(instruction, 2)
+    words, operands = instruction.modifiers, instruction.operands
     if "cp_fenceproxy" in words:
         lane, word = ctx.make_temporary(), ctx.make_temporary()
         place, target = ctx.make_temporary(), ctx.make_temporary(2)

@@ -11,7 +11,6 @@ from analyzer.frontend.ptx.lowering_context import (
     find_single_bits,
     find_word,
     format_integer,
-    take_operands,
 )
 from analyzer.frontend.ptx.lowering_integer import extend_half, find_type, is_signed
 from analyzer.frontend.ptx.statements import (
@@ -27,7 +26,7 @@ from analyzer.frontend.ptx.virtual_code import TRUE, ZERO, ConstantRef, VirtualO
 
 def lower_move(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower mov: of registers and constants, and packing and unpacking of vectors."""
-    target, source = take_operands(instruction, 2)[:2]
+    target, source = instruction.operands[:2]
     if isinstance(target, PtxVector) and isinstance(source, PtxVector):
         _copy_elements(ctx, target, source)
     elif isinstance(target, PtxVector):

@@ -192,9 +192,9 @@ _LEAST_OPERANDS = {
     name: least
     for least, names in enumerate(
         (
-            "activemask prefetch prefetchu",
+            "activemask prefetch prefetchu mbarrier nanosleep setmaxnreg createpolicy discard applypriority",
             "abs neg not cnot popc brev clz bfind ex2 lg2 rcp rsqrt sqrt sin cos tanh mov cvt cvta ld ldu st "
-            "red vote match redux elect isspacep ldmatrix stmatrix movmatrix tex tld4",
+            "red vote match redux elect isspacep ldmatrix stmatrix movmatrix tex tld4 tensormap multimem",
             "add addc sub subc mul div copysign min max setp rem mul24 and or xor shl shr set atom szext "
             "bmsk mapa",
             "mad madc fma mad24 sad dp4a dp2a bfe prmt shf selp slct shfl mma",

@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from analyzer.frontend.ptx.lowering_context import (
+    FormTable,
     LoweringContext,
     UnsupportedPtxError,
     choose_word,
@@ -12,6 +13,9 @@ from analyzer.frontend.ptx.lowering_context import (
 from analyzer.frontend.ptx.lowering_integer import find_type, is_signed
 from analyzer.frontend.ptx.statements import PtxInstruction, PtxOperand, PtxPair, PtxRegister
 from analyzer.frontend.ptx.virtual_code import TRUE, ZERO, MemoryRef, PredicateRef, VirtualOperand, WordRef
+
+_VOTE_MODES = FormTable({"all": "ALL", "any": "ANY", "uni": "EQ"})
+_REDUCTIONS = FormTable({"add": "SUM", "and": "", "or": "OR", "xor": "XOR", "min": "MIN", "max": "MAX"})
 
 
 def lower_shuffle(ctx: LoweringContext, instruction: PtxInstruction) -> None:
@@ -43,8 +47,7 @@ def lower_vote(ctx: LoweringContext, instruction: PtxInstruction) -> None:
         destination = ctx.take_destination(instruction.operands[0])
         ctx.emit("VOTE.ANY", destination, TRUE, voted, n_defs=2, has_effect=True)
         return
-    modes = {"all": "ALL", "any": "ANY", "uni": "EQ"}
-    mode = modes[choose_word(words, modes)]
+    mode = _VOTE_MODES.choose(words)
     ctx.emit(f"VOTE.{mode}", ctx.take_result_predicate(instruction.operands[0]), voted, has_effect=True)
 
 
@@ -65,8 +68,7 @@ def lower_match(ctx: LoweringContext, instruction: PtxInstruction) -> None:
 def lower_reduction(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     """Lower redux.sync."""
     type_name = find_type(instruction)
-    names = {"add": "SUM", "and": "", "or": "OR", "xor": "XOR", "min": "MIN", "max": "MAX"}
-    name = names[choose_word(instruction.modifiers, names)]
+    name = _REDUCTIONS.choose(instruction.modifiers)
     signed = ".S32" if is_signed(type_name) and name in ("MIN", "MAX", "SUM") else ""
     suffix = (f".{name}" if name else "") + (".F32" if type_name == "f32" else signed)
     mnemonic = ("CREDUX" if type_name == "f32" else "REDUX") + suffix
@@ -192,22 +194,20 @@ def lower_control(ctx: LoweringContext, instruction: PtxInstruction) -> None:
     words = instruction.modifiers
     match instruction.name:
         case "nanosleep":
-            ctx.emit("NANOSLEEP", _show_zero(ctx.read_word(take_operands(instruction, 1)[0])), n_defs=0)
+            ctx.emit("NANOSLEEP", _show_zero(ctx.read_word(instruction.operands[0])), n_defs=0)
         case "setmaxnreg":
             name = "USETMAXREG.DEALLOC" if "dec" in words else "USETMAXREG.TRY_ALLOC"
-            count = _show_zero(ctx.read_word(take_operands(instruction, 1)[0]))
+            count = _show_zero(ctx.read_word(instruction.operands[0]))
             ctx.emit(f"{name}.CTAPOOL", count, n_defs=0)
         case "griddepcontrol":
             ctx.emit("ACQBULK" if "wait" in words else "PREEXIT", n_defs=0)
         case "trap" | "brkpt":
             ctx.emit("BPT.TRAP", "0x1", n_defs=0)
         case "createpolicy":
-            destination = ctx.take_destination(take_operands(instruction, 1)[0])
+            destination = ctx.take_destination(instruction.operands[0])
             ctx.copy_halves(destination, ("0x10000000", "0x10000000"))
         case "discard" | "applypriority":
-            ctx.emit(
-                "CCTL.E.C.LDCU.IV", MemoryRef(_read_base(ctx, take_operands(instruction, 1)[0])), n_defs=0
-            )
+            ctx.emit("CCTL.E.C.LDCU.IV", MemoryRef(_read_base(ctx, instruction.operands[0])), n_defs=0)
         case _:
             pass
 
