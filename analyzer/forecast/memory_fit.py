@@ -280,22 +280,16 @@ def _find_narrower_types(
     config: ModelConfig, deployment: Deployment, requests: Sequence[Request]
 ) -> str | None:
     """Return the options of narrower types that make a run fit, the mildest of them; None if none do."""
-    own, kv_dtype = deployment.dtype, deployment.kv_dtype
-    options = [("--kv-dtype fp8", own, DataType.FP8)]
+    own = deployment.dtype
+    options = [("--kv-dtype fp8", replace(deployment, kv_dtype=DataType.FP8))]
     for dtype in (DataType.FP8, DataType.INT8_WEIGHTS, DataType.INT4_WEIGHTS):
         if dtype.weight_bytes < own.weight_bytes:
+            narrower = replace(deployment, dtype=dtype, expert_dtype=None)  # --dtype is of the experts, too
             options += [
-                (f"--dtype {dtype}", dtype, kv_dtype),
-                (f"--dtype {dtype} --kv-dtype fp8", dtype, DataType.FP8),
+                (f"--dtype {dtype}", narrower),
+                (f"--dtype {dtype} --kv-dtype fp8", replace(narrower, kv_dtype=DataType.FP8)),
             ]
-    return next(
-        (
-            text
-            for text, weights, keys in options
-            if _fits(config, replace(deployment, dtype=weights, expert_dtype=None, kv_dtype=keys), requests)
-        ),
-        None,
-    )
+    return next((text for text, other in options if _fits(config, other, requests)), None)
 
 
 def _find_larger_gpus(config: ModelConfig, deployment: Deployment, requests: Sequence[Request]) -> list[str]:

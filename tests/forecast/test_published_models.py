@@ -1,11 +1,14 @@
 """Configurations as they are published: each has the parameters that its makers state, in all and for a token."""
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from paths import ROOT
 
+from analyzer.cli.app import run
 from analyzer.forecast.deployment import Deployment
 from analyzer.forecast.memory_fit import compute_weight_bytes
 from analyzer.forecast.model_config import KNOWN_ARCHITECTURES, ModelConfig, read_model_config
@@ -162,6 +165,27 @@ def test_weights_of_experts_have_their_own_type() -> None:
     config = read_model_config(PUBLISHED["gpt-oss-120b"][0])
     deployment = Deployment(load_gpu("h100"), dtype=config.dtype, expert_dtype=config.expert_dtype)
     assert compute_weight_bytes(config, deployment) == pytest.approx(65.2e9, rel=0.06)  # of its files
+
+
+def test_a_narrower_cache_is_advised_beside_narrow_experts(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    config = tmp_path / "gpt-oss-120b.json"
+    config.write_text(json.dumps(PUBLISHED["gpt-oss-120b"][0]))
+    words = [
+        "forecast",
+        str(config),
+        "--batch",
+        "3",
+        "--input-tokens",
+        "60000",
+        "--output-tokens",
+        "8",
+        "-g",
+        "h100",
+    ]
+    assert run(words) == 2
+    assert "with --kv-dtype fp8," in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
