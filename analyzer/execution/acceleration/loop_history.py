@@ -83,12 +83,15 @@ class LoopHistory(Struct, eq=False):
         if old.has_all_warps and group.has_all_warps and old.has_all_lanes and group.has_all_lanes:
             self.group = replace(group)
             return True
-        places = np.minimum(np.searchsorted(old.warp_indices, group.warp_indices), len(old.warp_indices) - 1)
+        n_old = len(old.warp_indices)
+        places: IntArray | slice = slice(None)  # of the group's warps in the history's
+        if len(group.warp_indices) != n_old:
+            places = np.minimum(np.searchsorted(old.warp_indices, group.warp_indices), n_old - 1)
         if bool((old.warp_indices[places] != group.warp_indices).any()) or bool(
             (group.mask & ~old.mask[places]).any()
         ):
             return False
-        if len(old.warp_indices) != len(group.warp_indices):
+        if not isinstance(places, slice):
             whole, view = RegisterView(machine.state, old), RegisterView(machine.state, group)
             for snapshot in self.snapshots:
                 snapshot.values = select_remaining(snapshot.values, whole, view, places)

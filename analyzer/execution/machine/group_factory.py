@@ -10,7 +10,6 @@ from analyzer.execution.machine.register_state import (
     find_common_warp_ids,
 )
 from analyzer.ir.arrays import BoolArray
-from analyzer.ir.scheduling import WARP_SIZE
 
 
 class GroupFactory:
@@ -80,36 +79,46 @@ class GroupFactory:
             first, *others = by_speculation.values()
             now, later = self.merge_groups(first)
             return now, [*later, *(group for other in others for group in other)]
-        if all(group.common_warp_ids is not None for group in groups):
-            whole = self._merge_common_warps(
-                [group.common_warp_ids for group in groups if group.common_warp_ids is not None], groups
-            )
-            return ([whole], []) if whole is not None else (groups[:1], groups[1:])
-        rows = np.concatenate([group.warp_indices for group in groups])
-        order = np.argsort(rows, kind="stable")
-        if not (np.diff(rows[order]) > 0).all():
-            return groups[:1], groups[1:]
-        mask = np.concatenate([group.mask for group in groups])[order]
-        full = all(group.has_all_lanes for group in groups)
-        return [self.make_group(rows[order], mask, groups[0].speculations, has_all_lanes=full)], []
+        whole = self._merge_disjoint(groups)
+        return ([whole], []) if whole is not None else (groups[:1], groups[1:])
 
-    def _merge_common_warps(
-        self, warps: list[WarpIndices], groups: list[LockstepGroup]
-    ) -> LockstepGroup | None:
-        """Merge groups of these warps of every CTA; None where they have warps in common."""
-        every = np.concatenate(warps)
-        order = np.argsort(every)
-        numbers = every[order]
-        if bool((numbers[1:] == numbers[:-1]).any()):
-            return None
+    def _merge_disjoint(self, groups: list[LockstepGroup]) -> LockstepGroup | None:
+        """Merge groups with the same speculations; None where two of them share a warp."""
+        common = [group.common_warp_ids for group in groups if group.common_warp_ids is not None]
         n_ctas, per_cta = len(self.batch.cta_numbers), self.batch.launch_shape.warps_per_cta
-        rows = (np.arange(n_ctas, dtype=np.int64)[:, None] * per_cta + numbers).reshape(-1)
-        full = all(group.has_all_lanes for group in groups)
-        if full:
-            mask = self.live_lanes[rows]
-        else:
-            masks = [group.mask.reshape(n_ctas, -1, WARP_SIZE) for group in groups]
-            mask = np.concatenate(masks, axis=1)[:, order].reshape(-1, WARP_SIZE)
-        return self.make_group(
-            rows, mask, groups[0].speculations, has_all_lanes=full, common_warp_ids=numbers
+        is_common = len(common) == len(groups)
+        rows = (
+            _unite(common, per_cta)
+            if is_common
+            else _unite([group.warp_indices for group in groups], self.batch.n_warps)
         )
+        if rows is None:
+            return None
+        common_warp_ids = rows if is_common else None
+        if is_common:
+            rows = (np.arange(n_ctas, dtype=np.int64)[:, None] * per_cta + rows).reshape(-1)
+        full = all(group.has_all_lanes for group in groups)
+        mask = self.live_lanes[rows] if full else self._unite_lanes(groups)[rows]
+        return self.make_group(
+            rows, mask, groups[0].speculations, has_all_lanes=full, common_warp_ids=common_warp_ids
+        )
+
+    def _unite_lanes(self, groups: list[LockstepGroup]) -> BoolArray:
+        """Return the lanes of groups of distinct warps, [warp, 32]; undefined for all other warps."""
+        lanes = np.empty_like(self.live_lanes)
+        for group in groups:
+            lanes[group.warp_indices] = group.mask
+        return lanes
+
+
+def _unite(warps: list[WarpIndices], n_warps: int) -> WarpIndices | None:
+    """Return the warps of disjoint sets, in order; None if two sets share a warp.
+
+    Marks them: ten times faster than to sort thousands of them.
+    """
+    is_present = np.zeros(n_warps, dtype=bool)
+    for numbers in warps:
+        if is_present[numbers].any():
+            return None
+        is_present[numbers] = True
+    return np.flatnonzero(is_present)
