@@ -8,10 +8,10 @@ It holds neither control codes nor labels. A call names its callee where text ha
 """
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from analyzer.frontend.code_listing import ListedFunction, ListedInstruction, build_listing_module
 from analyzer.frontend.sass_diagnostics import SassDiagnostics
@@ -25,9 +25,12 @@ _SYMBOL = re.compile(r"(?!(?:U?[RP]|S?B)(?:\d+|[ZT])(?:\.|$))[A-Za-z_$][\w$.]*")
 _NAMELESS_CONSTANT = re.compile(r"(?<=c\[),[^\]]*")  # of a relocatable object, whose text names a symbol
 
 
+_VersionPart = Annotated[int, Meta(ge=0, lt=1000)]
+
+
 class _Version(Struct):
-    major: int
-    minor: int
+    major: _VersionPart
+    minor: _VersionPart
 
 
 class _Processor(Struct):

@@ -164,6 +164,7 @@ def damaged_json(change: dict[str, Any]) -> str:
         ("k.json", damaged_json({"operands": "R1,[R2"}), "not a SASS instruction", '"IMAD.MOV.U32"'),
         ("k.json", damaged_json({"opcode": "hello"}), "not a SASS instruction", '"hello"'),
         ("k.json", '[{"SM": 5}, [{"function-name": "k", "sass-instructions": []}]]', "expected `object", "5"),
+        ("k.json", JSON.read_text().replace('"minor":0', '"minor":-1'), "expected `int` >= 0", "-1"),
         ("k.csv", row("Address", "Source", "# Samples") + row("0x0", "EXIT", "0") + row("0x10", "hello", "0"),
          "not a SASS instruction", "hello"),
         ("k.txt", "Dump of assembler code for function k:\n   0x00007f2c5b000000 <+0>:\tmov rax, 5\n",
