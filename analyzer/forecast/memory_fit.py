@@ -50,7 +50,7 @@ class MemoryFit(Struct, frozen=True):
 
     @property
     def fits(self) -> bool:
-        """Whether the whole run does."""
+        """Return whether the whole run does."""
         return self.kv_capacity_tokens >= self.kv_tokens
 
 

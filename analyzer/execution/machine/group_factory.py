@@ -84,19 +84,11 @@ class GroupFactory:
 
     def _merge_disjoint(self, groups: list[LockstepGroup]) -> LockstepGroup | None:
         """Merge groups with the same speculations; None where two of them share a warp."""
-        common = [group.common_warp_ids for group in groups if group.common_warp_ids is not None]
-        n_ctas, per_cta = len(self.batch.cta_numbers), self.batch.launch_shape.warps_per_cta
-        is_common = len(common) == len(groups)
-        rows = (
-            _unite(common, per_cta)
-            if is_common
-            else _unite([group.warp_indices for group in groups], self.batch.n_warps)
-        )
+        rows = _unite([group.warp_indices for group in groups], self.batch.n_warps)
         if rows is None:
             return None
-        common_warp_ids = rows if is_common else None
-        if is_common:
-            rows = (np.arange(n_ctas, dtype=np.int64)[:, None] * per_cta + rows).reshape(-1)
+        is_common = all(group.common_warp_ids is not None for group in groups)
+        common_warp_ids = rows[: len(rows) // len(self.batch.cta_numbers)] if is_common else None
         full = all(group.has_all_lanes for group in groups)
         mask = self.live_lanes[rows] if full else self._unite_lanes(groups)[rows]
         return self.make_group(
