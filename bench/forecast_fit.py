@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from statistics import median_low
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -26,6 +27,7 @@ from analyzer.forecast.serving_rates import ServingRates, compute_rates
 from analyzer.forecast.step_times import StepTime, time_step
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_database import load_gpu
+from analyzer.operators.sustained_rates import SustainedRates
 
 GPU_KEYS = {"A100-80GB SXM": "a100-80gb-sxm", "A40": "a40", "H20": "h20", "L20": "l20"}
 _RATE_SIGMA = 0.03
@@ -111,18 +113,14 @@ def _load_run(data: Path, row: Mapping[str, str]) -> Run:
 
 
 KNOBS = (
-    Knob("weights stream, HBM2e", ("weight_share",), 0.05, memory="HBM2"),
-    Knob("weights stream, HBM3", ("weight_share",), 0.04, memory="HBM3"),
-    Knob("weights stream, GDDR", ("weight_share",), 0.05, memory="GDDR"),
     Knob("KV cache streams, HBM2e", ("cache_share",), 0.12, memory="HBM2"),
     Knob("KV cache streams, HBM3", ("cache_share",), 0.08, memory="HBM3"),
     Knob("KV cache streams, GDDR", ("cache_share",), 0.06, memory="GDDR"),
-    Knob("floor of a product", ("product_floor_us",), 0.4),
     Knob("floor of attention", ("attention_floor_us",), 0.4),
     Knob("floor of a small kernel", ("small_kernel_us",), 0.3),
     Knob("padded rows of FlashAttention-3", ("decode_attention_share_fa3",), 0.3),
     Knob("products of attention in prefills", ("prefill_attention_share",), 0.1),
-    Knob("norms and activations stream", ("row_share",), 0.05),
+    Knob("small kernels stream", ("row_share",), 0.05),
     Knob("all-reduce of large messages", ("large_scale",), 0.05),
     Knob("all-reduce of small messages, two GPUs", ("small_pair_us",), 0.4),
     Knob("all-reduce of small messages, more", ("small_group_us",), 0.4),
@@ -130,7 +128,8 @@ KNOBS = (
 )
 
 
-_LINK_FIELDS = frozenset(GroupLink.__struct_fields__)
+_PARTS = {"link": GroupLink.__struct_fields__, "sustained": SustainedRates.__struct_fields__}
+_OWNERS = {name: part for part, names in _PARTS.items() for name in names}  # of figures of a part
 
 
 @cache
@@ -153,12 +152,14 @@ class Setting:
         for knob in self.knobs:
             if knob.applies(gpu):
                 for name in knob.fields:
-                    owner = rates.link if name in _LINK_FIELDS else rates
+                    owner = getattr(rates, _OWNERS[name]) if name in _OWNERS else rates
                     values[name] = getattr(owner, name) * factors.get(knob.name, 1.0)
         values |= self.fixed
-        of_link = {name: values.pop(name) for name in _LINK_FIELDS & values.keys()}
-        link = msgspec.structs.replace(rates.link, **of_link)
-        return msgspec.structs.replace(rates, link=link, **values)
+        own: dict[str, Any] = {name: value for name, value in values.items() if name not in _OWNERS}
+        for part in _PARTS:
+            changed = {name: value for name, value in values.items() if _OWNERS.get(name) == part}
+            own[part] = msgspec.structs.replace(getattr(rates, part), **changed)
+        return msgspec.structs.replace(rates, **own)
 
 
 @dataclass(frozen=True)

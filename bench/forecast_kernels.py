@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 
 from analyzer.forecast.operator_calls import AttentionCall
 from analyzer.forecast.serving_rates import ServingRates, compute_rates
-from analyzer.forecast.step_times import time_call, time_product
+from analyzer.forecast.step_times import time_call
+from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_database import load_gpu
-from analyzer.operators.names import DataType
+from analyzer.models.operators.served import predict_served
+from analyzer.operators.batches import ProductBatch
+from analyzer.operators.names import Backend, DataType, Operator
 
 Column = NDArray[np.float64]
 
@@ -44,8 +47,7 @@ def judge_products(folder: Path) -> str:
         )
         m, n, k = table["m"], table["n"], table["k"]
         kept = _draw((n * k >= _LEAST_WEIGHTS) & (n >= _LEAST_SIDE) & (k >= _LEAST_SIDE))
-        rates = compute_rates(load_gpu(key))
-        predicted = _time_products(m[kept], n[kept], k[kept], rates)
+        predicted = _time_products(m[kept], n[kept], k[kept], load_gpu(key), Backend(framework))
         errors = np.log(predicted / (1e3 * table["latency"][kept]))
         rows.append((key, str(len(kept)), *_describe(errors, m[kept], _ROW_BINS)))
     return render_table(("GPU", "rows", *(_name(low, high) for low, high in _ROW_BINS)), rows)
@@ -63,12 +65,12 @@ def judge_vidur(folder: Path) -> str:
     }
     rows = []
     for key, gpu in (("a100-80gb-sxm", "a100"), ("a40", "a40")):
-        rates = compute_rates(load_gpu(key))
+        product_gpu = load_gpu(key)
         for name, (n, k) in sides.items():
             time_us = 1e3 * table[f"{name}.median"]
             kept = _draw((table["gpu"] == float(gpu == "a40")) & (time_us > 0) & (width >= _LEAST_WIDTH))
             tokens = table["num_tokens"][kept]
-            errors = np.log(_time_products(tokens, n[kept], k[kept], rates) / time_us[kept])
+            errors = np.log(_time_products(tokens, n[kept], k[kept], product_gpu, None) / time_us[kept])
             rows.append((f"{key} {name}", str(len(kept)), *_describe(errors, tokens, _ROW_BINS)))
     return render_table(("GPU", "rows", *(_name(low, high) for low, high in _ROW_BINS)), rows)
 
@@ -130,9 +132,9 @@ def _time_decode(table: dict[str, Column], row: int, implementation: str, rates:
     return sum(time_call(call, rates))
 
 
-def _time_products(m: Column, n: Column, k: Column, rates: ServingRates) -> Column:
-    sizes = zip(m.astype(int).tolist(), n.astype(int).tolist(), k.astype(int).tolist(), strict=True)
-    return np.array([sum(time_product(*size, DataType.BF16, rates)) for size in sizes])
+def _time_products(m: Column, n: Column, k: Column, gpu: Gpu, backend: Backend | None) -> Column:
+    batch = ProductBatch(Operator.GEMM, DataType.BF16, m, n, k, np.ones(len(m)), backend)
+    return predict_served(batch, gpu).time_us
 
 
 def _read(path: Path, filters: list[tuple[str, str, Any]], columns: Sequence[str]) -> dict[str, Column]:

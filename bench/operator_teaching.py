@@ -129,7 +129,7 @@ COLLECTIVE_OPTIONS = LearningOptions(
 )
 _MOE = LearningOptions(min_leaf_rows=8, n_trees=250, transfer_trees=100, n_perceptrons=0)
 NAMED_ATTENTION_OPTIONS = LearningOptions(
-    n_trees=60, tree_depth=3, transfer_trees=30, transfer_depth=2, n_perceptrons=0
+    n_trees=120, tree_depth=3, transfer_trees=30, transfer_depth=2, n_perceptrons=0
 )
 
 

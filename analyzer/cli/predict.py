@@ -12,7 +12,7 @@ from analyzer.cli.options import load_levels, split_names
 from analyzer.cli.output import output_option, write_report, write_text
 from analyzer.cli.path_types import ARGUMENT_TEXT, GPU_TEXT, INPUT_PATH, KERNEL_PATH
 from analyzer.cli.progress import show_progress
-from analyzer.operators.names import AttentionKind, DataType, MoeProduct, Operator
+from analyzer.operators.names import AttentionKind, Backend, DataType, MoeProduct, Operator
 from analyzer.operators.operator_rows import OPERATOR_COLUMNS
 from analyzer.text.errors import UsageError
 
@@ -61,6 +61,11 @@ def _size_options(command: _Command) -> _Command:
 @click.option(
     "--which", type=click.Choice([product.value for product in MoeProduct]), help="Products of moe."
 )
+@click.option(
+    "--backend",
+    type=click.Choice([backend.value for backend in Backend]),
+    help="Framework whose kernels compute gemm; the interval spans all if not given.",
+)
 @click.option("--dtype", metavar="TYPE", default="", help=f"Data type: {', '.join(DataType)}.")
 @click.option(
     "--gpu",
@@ -91,6 +96,11 @@ def _size_options(command: _Command) -> _Command:
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Edit a figure of the GPU: dram=x2."
 )
+@click.option(
+    "--served",
+    is_flag=True,
+    help="As in the steps of a served model: weights not in the L2, lasting load, CUDA graphs.",
+)
 @click.option("--explain", is_flag=True, help="The terms that each time was made of.")
 @click.option(
     "--format",
@@ -112,6 +122,7 @@ def predict(
     calibration: Path | None,
     weights: Path | None,
     settings: tuple[str, ...],
+    served: bool,
     explain: bool,
     output_format: str | None,
     output: Path | None,
@@ -123,7 +134,7 @@ def predict(
     Operators: gemm, scaled_mm, bmm, moe, attention, mla, rmsnorm, fused_add_rmsnorm, layernorm, softmax,
     silu_mul, elementwise, all_reduce, send_recv.
     """
-    options = _make_options(calibration, weights, settings, explain=explain)
+    options = _make_options(calibration, weights, settings, served=served, explain=explain)
     given = {name: value for name, value in fields.items() if value is not None}
     if kernel is not None:
         if operator or given or table or dtype:
@@ -148,7 +159,7 @@ def predict(
 
 
 def _make_options(
-    calibration: Path | None, weights: Path | None, settings: tuple[str, ...], *, explain: bool
+    calibration: Path | None, weights: Path | None, settings: tuple[str, ...], *, served: bool, explain: bool
 ) -> "OperatorOptions":
     from analyzer.hardware.parameter_edits import parse_setting
     from analyzer.pipeline.operator_prediction import OperatorOptions
@@ -157,6 +168,7 @@ def _make_options(
         calibration=load_levels(calibration),
         weights=weights,
         edits=tuple(map(parse_setting, settings)),
+        served=served,
         explain=explain,
     )
 

@@ -30,8 +30,8 @@ from msgspec import Struct
 
 from analyzer.forecast.deployment import Framework
 from analyzer.forecast.operator_calls import CollectiveKind
-from analyzer.forecast.serving_figures import ServingFigures, load_serving_figures
 from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.serving_figures import ServingFigures, load_serving_figures
 from analyzer.ir.scheduling import Basis
 from analyzer.models.learned.correction import LearnedWeights, Situation
 from analyzer.models.operators.ours import apply_correction, find_weights

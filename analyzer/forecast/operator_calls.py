@@ -5,6 +5,7 @@ Calls say what one GPU of a tensor-parallel group computes; `count` is how often
 """
 
 from enum import StrEnum
+from math import ceil
 
 from msgspec import Struct
 
@@ -41,6 +42,11 @@ class ProductCall(Struct, frozen=True):
     count: int
     n_shards: int = 1  # GPUs that share n, where n is listed whole
 
+    @property
+    def local_n(self) -> int:
+        """Columns of this GPU."""
+        return ceil(self.n / self.n_shards)
+
 
 class AttentionCall(Struct, frozen=True):
     """Attention of all requests of the step, in one layer."""
@@ -65,6 +71,11 @@ class NormCall(Struct, frozen=True):
     dim: int
     count: int
     adds_residual: bool = True
+
+    @property
+    def is_of_heads(self) -> bool:
+        """Whether rows are heads, of which one CTA normalizes several."""
+        return self.name in ("q_norm", "k_norm")
 
 
 class ActivationCall(Struct, frozen=True):

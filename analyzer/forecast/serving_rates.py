@@ -12,22 +12,18 @@ from msgspec import Struct
 
 from analyzer.forecast.collective_times import GroupLink, find_group_link
 from analyzer.forecast.deployment import Deployment, Framework
-from analyzer.forecast.serving_figures import (
+from analyzer.forecast.operator_times import OperatorTimer
+from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.schema import HardwareParameter, ServingLatencies
+from analyzer.hardware.serving_figures import (
     HostFigures,
     MemoryFigures,
     ServingFigures,
     load_serving_figures,
 )
-from analyzer.forecast.tensor_rates import (
-    compute_fp4_tflops,
-    compute_fp32_tflops,
-    compute_narrow_tflops,
-    find_sustained_tflops,
-)
-from analyzer.hardware.gpu import Gpu
-from analyzer.hardware.schema import HardwareParameter, ServingLatencies
 from analyzer.ir.scheduling import Basis
-from analyzer.operators.names import DataType
+from analyzer.operators.names import Backend
+from analyzer.operators.sustained_rates import SustainedRates, find_sustained_rates
 
 _TAUGHT_FRAMEWORK = Framework.SGLANG  # the one whose runs the figures of the host were fitted on
 
@@ -64,19 +60,11 @@ class ServingRates(Struct, frozen=True):
 
     gpu: str
     framework: Framework
-    tensor_tflops: float  # 16-bit products
-    narrow_tflops: float  # 8-bit products
-    fp4_tflops: float
-    fp32_tflops: float
+    sustained: SustainedRates
+    operators: OperatorTimer
     bandwidth_gbps: float
-    weight_share: float
-    row_step: float
     cache_share: float
     row_share: float
-    sharpness: float
-    product_floor_us: float
-    product_row_padding: float
-    scaled_row_padding: float
     prefill_attention_share: float  # of the rate of products
     exponentials_per_us: float  # of attention in prefills
     decode_attention_share_fa3: float
@@ -85,17 +73,11 @@ class ServingRates(Struct, frozen=True):
     attention_floor_us: float
     latent_attention_us: float
     attention_tile_us: float  # of a request and KV head, all SMs at work
-    moe_tensor_share: float
-    moe_weight_share: float
-    moe_sharpness: float
-    moe_row_padding: float
-    moe_floor_us: float
     small_kernel_us: float
     decode_host_us: float
     prefill_host_us: float
     launch_us: float
     link: GroupLink  # between the GPUs of a group
-    tensor_basis: Basis
     spreads: Spreads
     cache_element_bytes: float = 2.0
     figures: tuple[RateFigure, ...] = ()
@@ -132,29 +114,21 @@ def compute_rates(
     figures: other figures than those shipped.
     """
     table = figures or load_serving_figures()
-    tensor = find_sustained_tflops(gpu, gemm_tflops=gemm_tflops, uses_measured=uses_measured, figures=table)
+    sustained = find_sustained_rates(gpu, gemm_tflops=gemm_tflops, uses_measured=uses_measured, figures=table)
     memory = _find_memory(gpu, table)
     architecture = (gpu.arch and gpu.arch.serving) or table.architecture
     small = architecture.small_kernel_us
     bandwidth = gpu.file.memory.bandwidth_gbps
-    attention, product, moe, host = table.attention, table.product, table.moe, _find_host(framework, table)
+    attention, host = table.attention, _find_host(framework, table)
     link = find_group_link(gpu, framework, has_bridge=has_bridge, figures=table)
     return ServingRates(
         gpu=gpu.key,
         framework=framework,
-        tensor_tflops=tensor.value,
-        narrow_tflops=compute_narrow_tflops(gpu, tensor.value, table),
-        fp4_tflops=compute_fp4_tflops(gpu, tensor.value, table),
-        fp32_tflops=compute_fp32_tflops(gpu, tensor.value, table),
+        sustained=sustained,
+        operators=OperatorTimer(gpu, Backend(framework.value)),
         bandwidth_gbps=bandwidth.value,
-        weight_share=memory.weight_share.value,
-        row_step=memory.row_step.value,
         cache_share=memory.cache_share.value,
         row_share=memory.row_share.value,
-        sharpness=architecture.sharpness.value,
-        product_floor_us=architecture.product_us.value,
-        product_row_padding=product.row_padding.value,
-        scaled_row_padding=product.scaled_row_padding.value,
         prefill_attention_share=attention.tensor_share.value,
         exponentials_per_us=architecture.exponentials.value * gpu.sm_count * gpu.file.clock.boost_mhz.value,
         decode_attention_share_fa3=attention.decode_share_fa3.value,
@@ -163,25 +137,19 @@ def compute_rates(
         attention_floor_us=architecture.attention_us.value,
         latent_attention_us=attention.latent_us.value,
         attention_tile_us=architecture.tile_us.value / gpu.sm_count,
-        moe_tensor_share=moe.tensor_share.value,
-        moe_weight_share=moe.weight_share.value,
-        moe_sharpness=moe.sharpness.value,
-        moe_row_padding=moe.row_padding.value,
-        moe_floor_us=moe.floor_us.value,
         small_kernel_us=small.value,
         decode_host_us=host.decode_us.value,
         prefill_host_us=host.prefill_us.value,
         launch_us=host.launch_us.value,
         link=link,
-        tensor_basis=tensor.basis,
-        spreads=_find_spreads(framework, tensor.basis, memory, architecture, link.is_linked(2), table),
+        spreads=_find_spreads(
+            framework, sustained.origin.basis, memory, architecture, link.is_linked(2), table
+        ),
         figures=_list_figures(
             (
-                ("sustained rate of 16-bit products", "TF", tensor),
+                ("sustained rate of 16-bit products", "TF", sustained.origin),
                 ("memory bandwidth", "GB/s", bandwidth),
-                ("share of it that weights stream at", "", memory.weight_share),
                 ("share of it that the KV cache streams at", "", memory.cache_share),
-                ("floor of a product", "us", architecture.product_us),
                 ("floor of a small kernel", "us", small),
                 ("framework's time per decode step", "us", host.decode_us),
                 ("framework's time per prefill", "us", host.prefill_us),
@@ -216,7 +184,7 @@ def _find_spreads(
     rate = {Basis.MEASURED: spread.tensor_measured, Basis.CALIBRATED: spread.tensor_calibrated}.get(
         tensor, spread.tensor_assumed
     )
-    is_assumed = Basis.ASSUMED in (memory.weight_share.basis, architecture.product_us.basis)
+    is_assumed = Basis.ASSUMED in (memory.cache_share.basis, architecture.attention_us.basis)
     factor = spread.untaught.value if is_assumed else 1.0
     return Spreads(
         tensor=rate.value,
@@ -237,21 +205,6 @@ def _list_figures(
         RateFigure(name, figure.value, unit, figure.basis, sources.get(figure.source, figure.source))
         for name, unit, figure in figures
     )
-
-
-def select_tflops(rates: ServingRates, dtype: DataType) -> float:
-    """Return the sustained rate of large products of a data type, in TF."""
-    match dtype:
-        case DataType.FP8 | DataType.FP8_BLOCK | DataType.INT8:
-            return rates.narrow_tflops
-        case DataType.NVFP4:
-            return rates.fp4_tflops
-        case DataType.FP32:
-            return rates.fp32_tflops
-        case DataType.TF32:
-            return rates.tensor_tflops / 2.0
-        case _:
-            return rates.tensor_tflops
 
 
 def _find_memory(gpu: Gpu, figures: ServingFigures) -> MemoryFigures:

@@ -3,7 +3,7 @@
 Kernels of a step run one after the other. Each takes the longer of its tensor time and its byte time, plus
 the part of the shorter that is not hidden, plus a floor; the framework's own time is added once per step.
 
-    product:    ((2 m n k / rate)^p + (bytes / stream)^p)^(1 / p) + floor
+    products, experts, norms, activations:  the operator model's, as served (`models.operators.served`)
     decode:     KV bytes / stream, or the padded query rows of FlashAttention-3 on the tensor cores, + floor
     transfers:  see `collective_times`
 
@@ -19,7 +19,6 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from analyzer.forecast.collective_times import time_transfer
-from analyzer.forecast.data_types import count_weight_bytes
 from analyzer.forecast.operator_calls import (
     ActivationCall,
     AttentionCall,
@@ -32,16 +31,13 @@ from analyzer.forecast.operator_calls import (
     ProductCall,
     Step,
 )
-from analyzer.forecast.serving_rates import ServingRates, select_tflops
+from analyzer.forecast.operator_times import ModeledCall
+from analyzer.forecast.serving_rates import ServingRates
 from analyzer.ir.scheduling import Basis
-from analyzer.operators.names import DataType
 
 _FLOPS_PER_US = 1e6  # of one TF
 _BYTES_PER_US = 1e3  # of one GB/s
-_ROWS_OF_STEP = 16  # products of more rows take other kernels, which stream a little slower
 _ROW_BYTES = 2.0  # of an activation
-# Types whose activations a kernel of its own makes of 16 bits.
-_ROUNDED_TYPES = frozenset({DataType.FP8, DataType.FP8_BLOCK, DataType.INT8, DataType.NVFP4})
 _KEPT_CALLS = 1 << 14
 _KEPT_TIMERS = 64
 _INTERVAL_SIGMAS = 1.2816  # 80 % of a normal distribution lie within
@@ -154,6 +150,16 @@ def _compute_width(parts: Sequence[float], host_us: float, total_us: float, rate
     return _INTERVAL_SIGMAS * sqrt(squares + (host_us * host) ** 2) / total_us
 
 
+def describe_call(call: OperatorCall, rates: ServingRates) -> tuple[float, float, str]:
+    """Return the ends of the 80 % interval of one launch, us, and what its time rests on."""
+    if isinstance(call, ModeledCall) and not (isinstance(call, NormCall) and call.is_of_heads):
+        found = rates.operators.predict(call, rates.sustained)
+        return float(found.low_us[0]), float(found.high_us[0]), found.basis
+    parts = time_call(call, rates)
+    low, high = spread_interval(sum(parts), _compute_width(parts, 0.0, sum(parts), rates))
+    return low, high, f"{_identify(call, rates)[1].value} figures"
+
+
 def spread_interval(time: float, width: float) -> tuple[float, float]:
     """Return the ends of the interval of a time, in its unit."""
     return time * exp(-width), time * exp(width)
@@ -171,7 +177,7 @@ def combine_widths(times: Iterable[tuple[float, float]]) -> float:
 def _identify(call: OperatorCall, rates: ServingRates) -> tuple[str, Basis]:
     basis = Basis.CALIBRATED
     if isinstance(call, ProductCall):
-        basis = rates.tensor_basis
+        basis = rates.sustained.origin.basis
     elif isinstance(call, CollectiveCall):
         basis = time_transfer(call.kind, call.message_bytes, call.gpus, rates.link).basis
     return name_call(call), basis
@@ -204,52 +210,21 @@ def _time_host(phase: Phase, kernels_us: float, launches: int, rates: ServingRat
 def time_call(call: OperatorCall, rates: ServingRates) -> CallTime:
     """Return the time of one launch of a call."""
     match call:
+        case NormCall() if call.is_of_heads:
+            return _time_rows(_ROW_BYTES * 2.0 * call.rows * call.dim, rates)
         case ProductCall():
-            return time_product(call.m, ceil(call.n / call.n_shards), call.k, call.dtype, rates)
-        case NormCall():
-            tensors = 4.0 if call.adds_residual else 2.0  # input and residual, or input; read and written
-            return _time_rows(_ROW_BYTES * tensors * call.rows * call.dim, rates)
-        case ActivationCall():  # reads both halves and writes one
-            return _time_rows(_ROW_BYTES * 1.5 * call.rows * call.dim, rates)
+            us, sm_share = rates.operators.time(call, rates.sustained)
+            return CallTime(tensor=us * sm_share, weights=us * (1.0 - sm_share))
+        case NormCall() | ActivationCall():
+            return CallTime(rows=rates.operators.time(call, rates.sustained)[0])
+        case MoeCall():
+            return CallTime(experts=rates.operators.time(call, rates.sustained)[0])
         case ElementwiseCall():
             return _time_rows(call.bytes_moved, rates)
         case AttentionCall():
             return _time_attention(call, rates)
-        case MoeCall():
-            return _time_moe(call, rates)
         case CollectiveCall():
             return CallTime(transfer=time_transfer(call.kind, call.message_bytes, call.gpus, rates.link).us)
-
-
-def time_product(m: int, n: int, k: int, dtype: DataType, rates: ServingRates) -> CallTime:
-    """Return the time of a product [m, k] by weights [k, n], with the rounding of narrow activations."""
-    is_scaled = dtype is DataType.FP8_BLOCK
-    padded = _round_up(m, rates.scaled_row_padding if is_scaled else rates.product_row_padding)
-    tensor_us = 2.0 * padded * n * k / (select_tflops(rates, dtype) * _FLOPS_PER_US)
-    step = rates.row_step if m > _ROWS_OF_STEP else 1.0
-    weights = n * k * count_weight_bytes(dtype) * step
-    others = m * k * dtype.activation_bytes + m * n * dtype.output_bytes
-    byte_us = (weights + others) / (rates.weight_share * rates.bandwidth_gbps * _BYTES_PER_US)
-    joined = _join(tensor_us, byte_us, rates.sharpness, rates.product_floor_us)
-    if dtype not in _ROUNDED_TYPES:
-        return joined
-    rounding = _time_rows(m * k * (_ROW_BYTES + dtype.activation_bytes), rates)
-    return joined._replace(rows=rounding.rows, floors=joined.floors + rounding.floors)
-
-
-def _join(tensor_us: float, byte_us: float, sharpness: float, floor_us: float) -> CallTime:
-    """Return the time of work on both: the longer, and what is not hidden of the shorter.
-
-    The time is shared between the two as the derivatives of its logarithm are.
-    """
-    longer = max(tensor_us, byte_us)
-    if longer <= 0.0:
-        return CallTime(floors=floor_us)
-    tensor, byte = (tensor_us / longer) ** sharpness, (byte_us / longer) ** sharpness
-    us = longer * (tensor + byte) ** (1.0 / sharpness)
-    return CallTime(
-        tensor=us * tensor / (tensor + byte), weights=us * byte / (tensor + byte), floors=floor_us
-    )
 
 
 def _round_up(value: float, unit: float) -> float:
@@ -270,7 +245,7 @@ def _time_attention(call: AttentionCall, rates: ServingRates) -> CallTime:
     tensor_us = 0.0
     if pairs:
         flops = 2.0 * (call.head_dim + (call.value_dim or call.head_dim)) * call.heads * pairs
-        tensor_us = flops / (rates.prefill_attention_share * rates.tensor_tflops * _FLOPS_PER_US)
+        tensor_us = flops / (rates.prefill_attention_share * rates.sustained.tensor_tflops * _FLOPS_PER_US)
         tensor_us += call.heads * pairs / rates.exponentials_per_us
     cache_us = _time_decode_attention(call, decoding, streamed, rates) if streamed else 0.0
     floor_us = rates.attention_floor_us + (rates.latent_attention_us if _is_latent(call) else 0.0)
@@ -328,24 +303,5 @@ def _time_decode_attention(call: AttentionCall, requests: int, keys: int, rates:
     unit = rates.padded_rows_fa3 if _is_fa3(call) else rates.padded_rows
     rows = groups * _round_up(max(1.0, call.heads / groups), unit)
     flops = 2.0 * (call.head_dim + value_dim) * rows * keys
-    tensor_us = flops / (rates.decode_attention_share_fa3 * rates.tensor_tflops * _FLOPS_PER_US)
+    tensor_us = flops / (rates.decode_attention_share_fa3 * rates.sustained.tensor_tflops * _FLOPS_PER_US)
     return max(byte_us, tensor_us, requests * groups * rates.attention_tile_us)
-
-
-def _time_moe(call: MoeCall, rates: ServingRates) -> CallTime:
-    """Return the time of routing and both products: the weights of experts that got a token are read once.
-
-    Tokens are spread evenly at random, so of E experts E (1 - (1 - topk / E)^tokens) are met.
-    """
-    rows = call.tokens * call.topk * call.share_of_routed
-    chance = min(1.0, rows / max(1.0, float(call.tokens)) / call.experts)
-    touched = call.experts * (1.0 - (1.0 - chance) ** call.tokens)
-    padded = touched * _round_up(max(1.0, rows / max(touched, 1e-9)), rates.moe_row_padding)
-    width = 3.0 * call.hidden * call.intermediate  # of gate, up and down
-    rate = rates.moe_tensor_share * select_tflops(rates, call.dtype)
-    tensor_us = 2.0 * padded * width / (rate * _FLOPS_PER_US)
-    moved = rows * (2.0 * call.hidden + 3.0 * call.intermediate) * _ROW_BYTES
-    bytes_all = touched * width * count_weight_bytes(call.dtype) + moved
-    byte_us = bytes_all / (rates.moe_weight_share * rates.bandwidth_gbps * _BYTES_PER_US)
-    joined = _join(tensor_us, byte_us, rates.moe_sharpness, rates.moe_floor_us)
-    return CallTime(experts=sum(joined))

@@ -439,12 +439,12 @@ RESOURCES: tuple[Resource, ...] = (
             "operators.l2_slice_bytes_per_cycle_per_mib", "serving.exponentials", part="", moves_part=False,
         ),
         _latencies(
-            "serving.product_us", "serving.small_kernel_us", "serving.attention_us", "serving.tile_us"
+            "serving.small_kernel_us", "serving.attention_us", "serving.tile_us"
         ),
         _sizes("operators.l1_bytes_per_sm"),
         _ratios(
             "operators.process_nm", "operators.attention_process_nm", "operators.l2_store_factor",
-            "operators.nvlink_generation", "serving.sharpness",
+            "operators.nvlink_generation",
         ),
     ),
 )  # fmt: skip

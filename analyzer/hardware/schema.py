@@ -307,8 +307,6 @@ class OperatorTraits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class ServingLatencies(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What kernels of served models take beyond their bytes and operations, see `hwdb/serving.toml`."""
 
-    sharpness: HardwareParameter  # how well a product hides the shorter of tensor and byte time
-    product_us: HardwareParameter  # of a product, beyond its bytes or operations
     small_kernel_us: HardwareParameter  # floor of a small kernel in a CUDA graph
     exponentials: HardwareParameter  # of attention, per SM and cycle at the boost clock
     attention_us: HardwareParameter  # floor of a layer's attention

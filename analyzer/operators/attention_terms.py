@@ -53,6 +53,7 @@ class AttentionWork(Struct, frozen=True):
     appends: Column  # 1 where kernels before the attention write the new keys into the cache
     issue_share: Column  # of a task's fixed issue; 1 but for a framework's decodes of one head per task
     slow_steps: Column  # 1 where a task loads each tile of 128 elements only once the last one is done
+    step_share: Column  # of the rate of matrix products, that a step reaches; 1 but for some decodes
 
 
 PARAMETERS = (
@@ -152,7 +153,8 @@ def _compute_math_us(
     pairs = plan.tile_q * KV_TILE
     softmax = pairs / hardware.exponentials_per_cycle * parameters["softmax_factor"]
     step, lone_step = (
-        pairs * work.flops_per_pair * hardware.sm_count * hardware.boost_mhz / rate + softmax
+        pairs * work.flops_per_pair * hardware.sm_count * hardware.boost_mhz / (rate * work.step_share)
+        + softmax
         for rate in rates
     )
     latency = np.where(plan.tile_q <= 16.0, parameters["small_step_cycles"], parameters["wide_step_cycles"])

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.operators.names import AttentionKind, DataType, MoeProduct, Operator
+from analyzer.operators.names import AttentionKind, Backend, DataType, MoeProduct, Operator
 
 Column = NDArray[np.float64]
 
@@ -25,6 +25,8 @@ class ProductBatch(Struct, frozen=True):
     n: Column
     k: Column
     batch: Column  # ones but for bmm
+    backend: Backend | None = None  # whose kernels; None: not known
+    is_cold: bool = False  # the L2 has nothing of the operands' last use, as when layers take turns
 
     def __len__(self) -> int:
         return len(self.m)

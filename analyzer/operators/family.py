@@ -33,6 +33,8 @@ class ReferenceTerms(Struct, frozen=True):
     dram_bytes: Column  # that have to move at least once
     # Of the kernels alone where total_us is an interval with the host's launch in it; None: total_us itself.
     gpu_us: Column | None = None
+    # Share of the time that the SMs decide: d log(total_us) / d log(their time). None: not told apart.
+    sm_share: Column | None = None
 
     def find_term(self, name: str) -> Column:
         """Return one term in microseconds."""

@@ -83,6 +83,14 @@ DATA_TYPE_ALIASES = {
 }
 
 
+class Backend(StrEnum):
+    """Serving framework whose kernels compute an operator."""
+
+    TRTLLM = "trtllm"  # TensorRT-LLM
+    SGLANG = "sglang"
+    VLLM = "vllm"
+
+
 class AttentionKind(StrEnum):
     """Implementation of attention."""
 

@@ -25,7 +25,7 @@ from analyzer.operators.batches import (
     RaggedLengths,
     RowwiseBatch,
 )
-from analyzer.operators.names import DATA_TYPE_ALIASES, AttentionKind, DataType, MoeProduct, Operator
+from analyzer.operators.names import DATA_TYPE_ALIASES, AttentionKind, Backend, DataType, MoeProduct, Operator
 
 _LARGEST = 1e12  # of any size: a million million elements do not fit a GPU
 _MOST_LENGTHS = 65536  # of one row's list
@@ -45,7 +45,7 @@ class OperatorColumns(Struct, frozen=True):
 
     sizes: tuple[SizeColumn, ...]
     has_lengths: bool = False  # q_lengths and kv_lengths
-    choice: str = ""  # a column with a kind: `kind` of attention, `which` of moe
+    choice: str = ""  # a column with a kind: `kind` of attention, `which` of moe, `backend` of gemm
     default_dtype: DataType = DataType.BF16
 
 
@@ -63,7 +63,7 @@ _MESSAGE = (
     SizeColumn("gpus", "GPUs of one node that take part"),
 )
 OPERATOR_COLUMNS: Mapping[Operator, OperatorColumns] = {
-    Operator.GEMM: OperatorColumns(_PRODUCT),
+    Operator.GEMM: OperatorColumns(_PRODUCT, choice="backend"),
     Operator.SCALED_MM: OperatorColumns(_PRODUCT, default_dtype=DataType.FP8_BLOCK),
     Operator.BMM: OperatorColumns(_PRODUCT),
     Operator.MOE: OperatorColumns(
@@ -117,9 +117,11 @@ _BATCH_TYPES: Mapping[Operator, type[Any]] = {
     Operator.MLA: MlaBatch,
     Operator.ELEMENTWISE: ElementwiseBatch,
 }
-_CHOICES: Mapping[str, tuple[type[AttentionKind] | type[MoeProduct], str]] = {
+# with what an empty field means; "": not known
+_CHOICES: Mapping[str, tuple[type[AttentionKind | MoeProduct | Backend], str]] = {
     "kind": (AttentionKind, AttentionKind.GENERIC),
     "which": (MoeProduct, MoeProduct.BOTH),
+    "backend": (Backend, ""),
 }
 LENGTH_COLUMNS = ("q_lengths", "kv_lengths")
 
@@ -239,7 +241,7 @@ def _read_choice(column: str, fields: _Fields) -> str:
     names, default = _CHOICES[column]
     text = fields.find(column).lower() or default
     try:
-        return names(text).value
+        return names(text).value if text else ""
     except ValueError:
         raise RowError(f"{column} {text!r}: one of {', '.join(names)}") from None
 
@@ -280,7 +282,7 @@ def _check_lengths(q_lengths: list[float], kv_lengths: list[float]) -> None:
 
 def _make_batch(key: _Key, group: _Group) -> OperatorBatch:
     columns = OPERATOR_COLUMNS[key.operator]
-    fields: dict[str, Column | RaggedLengths | AttentionKind | MoeProduct] = {
+    fields: dict[str, Column | RaggedLengths | AttentionKind | MoeProduct | Backend] = {
         size.field or size.name: np.array(values, dtype=np.float64)
         for size, values in zip(columns.sizes, group.sizes, strict=True)
     }
@@ -288,7 +290,7 @@ def _make_batch(key: _Key, group: _Group) -> OperatorBatch:
         fields |= {
             name: make_ragged(values) for name, values in zip(LENGTH_COLUMNS, group.lengths, strict=True)
         }
-    if columns.choice:
+    if key.choice:
         fields[columns.choice] = _CHOICES[columns.choice][0](key.choice)
     make = _BATCH_TYPES.get(key.operator, RowwiseBatch)
     batch: OperatorBatch = make(operator=key.operator, dtype=key.dtype, **fields)

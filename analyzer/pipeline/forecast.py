@@ -18,10 +18,10 @@ from analyzer.forecast.operator_listing import list_operators
 from analyzer.forecast.operator_sequence import list_steps
 from analyzer.forecast.parallel_layout import check_layout
 from analyzer.forecast.request_trace import Request, RequestTrace, take_requests
-from analyzer.forecast.serving_figures import load_serving_figures
 from analyzer.forecast.serving_rates import ServingRates, find_rates
 from analyzer.forecast.step_times import StepTime, combine_widths, spread_interval, time_step
 from analyzer.hardware.gpu_database import load_gpu
+from analyzer.hardware.serving_figures import load_serving_figures
 from analyzer.operators.names import DataType
 from analyzer.pipeline.forecast_calls import make_call_entries
 from analyzer.report.forecast_schema import (

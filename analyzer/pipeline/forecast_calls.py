@@ -12,16 +12,18 @@ from analyzer.forecast.operator_calls import (
     Step,
 )
 from analyzer.forecast.serving_rates import ServingRates
-from analyzer.forecast.step_times import CallTime, name_call, time_call
+from analyzer.forecast.step_times import describe_call, name_call, time_call
 from analyzer.report.forecast_schema import ForecastCallEntry
 
 
 def make_call_entries(step: Step, rates: ServingRates) -> tuple[ForecastCallEntry, ...]:
     """Return one entry for each call of a step, in the order in which a layer makes them."""
-    return tuple(_make_entry(call, step.phase.value, time_call(call, rates)) for call in step.calls)
+    return tuple(_make_entry(call, step.phase.value, rates) for call in step.calls)
 
 
-def _make_entry(call: OperatorCall, phase: str, time: CallTime) -> ForecastCallEntry:
+def _make_entry(call: OperatorCall, phase: str, rates: ServingRates) -> ForecastCallEntry:
+    time = time_call(call, rates)
+    low_us, high_us, basis = describe_call(call, rates)
     parts = {name: part for name, part in zip(time._fields, time, strict=True) if part}
     time_us = sum(time)
     return ForecastCallEntry(
@@ -30,6 +32,9 @@ def _make_entry(call: OperatorCall, phase: str, time: CallTime) -> ForecastCallE
         sizes=_list_sizes(call),
         count=call.count,
         time_us=time_us,
+        time_us_low=low_us,
+        time_us_high=high_us,
+        basis=basis,
         total_ms=call.count * time_us / 1e3,
         bound=max(parts, key=lambda name: parts[name]) if parts else "",
         parts_us=parts,
@@ -40,7 +45,7 @@ def _list_sizes(call: OperatorCall) -> dict[str, float]:
     """Return what decides the time of a call, by name."""
     match call:
         case ProductCall():
-            return {"m": call.m, "n": call.n // call.n_shards, "k": call.k}
+            return {"m": call.m, "n": call.local_n, "k": call.k}
         case AttentionCall():
             return {
                 "requests": len(call.query_lengths),

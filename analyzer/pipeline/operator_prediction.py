@@ -17,6 +17,7 @@ from analyzer.models.calibration import Calibration, apply_calibration
 from analyzer.models.model_names import DEFAULT_OPERATOR_MODEL
 from analyzer.models.operators import ours
 from analyzer.models.operators.registry import OperatorPredictor, find_operator_model
+from analyzer.models.operators.served import predict_served
 from analyzer.operators.operator_rows import BatchOfRows, OperatorRows, read_operator_rows
 from analyzer.report.predict_schema import OperatorPredictionEntry, PredictReport
 from analyzer.text.errors import UsageError, WarplensError
@@ -52,6 +53,7 @@ class OperatorOptions(Struct, frozen=True):
     edits: tuple[ParameterSetting, ...] = ()  # of the GPUs' figures, as `whatif --set` has them
     explain: bool = False
     locate: bool = False  # say where rows lie, for a calibration
+    served: bool = False  # as the steps of a served model meet them
 
     def edit_gpu(self, gpu: Gpu) -> Gpu:
         """Return a GPU with its edited figures. Raises HardwareError for a figure that it does not have."""
@@ -116,9 +118,12 @@ def predict_batches(
 ) -> OperatorAnswers:
     """Return times of rows that were read before, as several models answer the same; see `predict_rows`."""
     predict = find_operator_model(model)
+    if options.served:
+        _check_may_serve(model)
+        predict = predict_served
     if options.weights is not None:
         _check_takes_weights(model, options.weights)
-        predict = partial(ours.predict, folder=options.weights)
+        predict = partial(predict_served if options.served else ours.predict, folder=options.weights)
     answers = _Answers(model, found.n_rows)
     for place, reason in found.problems.items():
         answers.reasons[place] = reason
@@ -142,6 +147,11 @@ def _find_gpu(name: str) -> Gpu:
 @cache
 def _find_database_gpu(name: str) -> Gpu:
     return load_gpu(name)
+
+
+def _check_may_serve(model: str) -> None:
+    if model != ours.NAME:
+        raise UsageError(f"--served: model {model} knows single calls alone", hint=f"--model {ours.NAME}")
 
 
 def _check_takes_weights(model: str, folder: Path) -> None:

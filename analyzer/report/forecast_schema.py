@@ -71,6 +71,9 @@ class ForecastCallEntry(Struct, frozen=True, kw_only=True):
     sizes: Annotated[Mapping[str, float], Meta(description="m, n and k of a product; rows; bytes.")]
     count: Annotated[int, Meta(description="Launches in the step.")]
     time_us: Annotated[float, Meta(description="Of one launch.")]
+    time_us_low: Annotated[float, Meta(description="Low end of its 80 % interval.")]
+    time_us_high: float
+    basis: Annotated[str, Meta(description="What the time rests on, as `predict --served` says it.")]
     total_ms: Annotated[float, Meta(description="Of all launches.")]
     bound: Annotated[str, Meta(description="The largest of the parts.")]
     parts_us: Annotated[

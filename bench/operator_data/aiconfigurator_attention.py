@@ -59,8 +59,8 @@ def load_named_kernels(data: Path, *, seed: int = 0, limit: int = 0) -> list[Mea
 
     Both are SGLang's. Kept are rows of at least four query heads per KV head: FlashInfer's decode computes
     them on tensor cores, and the cache that a prefill also writes is small beside the attention. Of
-    FlashAttention-3 only prefills of 512 tokens and more are kept, less CACHE_WRITE_US. Times are made kernel
-    durations, as SynPerf's rows have them, by taking off LAUNCH_GAP_US.
+    FlashAttention-3's prefills only those of 512 tokens and more are kept, less CACHE_WRITE_US. Times are
+    made kernel durations, as SynPerf's rows have them, by taking off LAUNCH_GAP_US.
     """
     context, generation = (
         _where(_read(data / f"{name}_attention_perf.parquet"), fw="sglang", kv_cache_dtype="bfloat16")
@@ -70,15 +70,22 @@ def load_named_kernels(data: Path, *, seed: int = 0, limit: int = 0) -> list[Mea
         _keep_grouped(_where(table, gpu="l40s", kernel_source="flashinfer"))
         for table in (context, generation)
     ]
-    fa3 = _keep_grouped(_where(context, gpu="h100_sxm", kernel_source="fa3", attn_dtype="bfloat16"))
-    fa3 = fa3.filter(pc.greater_equal(fa3["isl"], 512))
-    taught = pa.concat_tables([_sample(table, seed, limit) for table in fa2])
-    hopper = _make_attention("h100-sxm", DataType.BF16, AttentionKind.FA3_PAGED, _sample(fa3, seed, limit))
-    ada = _make_attention("l40s", DataType.BF16, AttentionKind.FA2_PAGED, taught)
-    return [
-        msgspec.structs.replace(part, time_us=part.time_us - other_us, timing=Timing.KERNEL)
-        for part, other_us in ((ada, LAUNCH_GAP_US), (hopper, LAUNCH_GAP_US + CACHE_WRITE_US))
+    fa3 = [
+        _keep_grouped(_where(table, gpu="h100_sxm", kernel_source="fa3", attn_dtype="bfloat16"))
+        for table in (context.filter(pc.greater_equal(context["isl"], 512)), generation)
     ]
+    ada = pa.concat_tables([_sample(table, seed, limit) for table in fa2])
+    hopper = [_sample(table, seed, limit) for table in fa3]
+    kinds = (
+        ("l40s", AttentionKind.FA2_PAGED, ada, LAUNCH_GAP_US),
+        ("h100-sxm", AttentionKind.FA3_PAGED, hopper[0], LAUNCH_GAP_US + CACHE_WRITE_US),
+        ("h100-sxm", AttentionKind.FA3_PAGED, hopper[1], LAUNCH_GAP_US),
+    )
+    found = []
+    for gpu, kind, table, other_us in kinds:
+        part = _make_attention(gpu, DataType.BF16, kind, table)
+        found.append(msgspec.structs.replace(part, time_us=part.time_us - other_us, timing=Timing.KERNEL))
+    return found
 
 
 def compare_sources(data: Path) -> list[tuple[str, ...]]:

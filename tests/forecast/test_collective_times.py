@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from analyzer.forecast.collective_times import find_group_link, time_transfer
 from analyzer.forecast.deployment import Framework
 from analyzer.forecast.operator_calls import CollectiveKind
-from analyzer.forecast.serving_figures import load_serving_figures
 from analyzer.hardware.gpu_database import load_gpu
+from analyzer.hardware.serving_figures import load_serving_figures
 from analyzer.ir.scheduling import Basis
 from analyzer.models.operators.ours import predict
 from analyzer.operators.batches import CollectiveBatch

@@ -6,17 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzer.forecast.deployment import Deployment, Framework
-from analyzer.forecast.serving_figures import load_serving_figures
-from analyzer.forecast.serving_rates import compute_rates, find_rates, select_tflops
-from analyzer.forecast.tensor_rates import (
+from analyzer.forecast.serving_rates import compute_rates, find_rates
+from analyzer.hardware.gpu_database import find_gpu_paths, load_gpu
+from analyzer.hardware.schema import PeakThroughput
+from analyzer.hardware.serving_figures import load_serving_figures
+from analyzer.ir.scheduling import Basis
+from analyzer.operators.names import DataType
+from analyzer.operators.sustained_rates import (
     compute_power_limited_tflops,
     find_peak_tflops,
     find_sustained_tflops,
 )
-from analyzer.hardware.gpu_database import find_gpu_paths, load_gpu
-from analyzer.hardware.schema import PeakThroughput
-from analyzer.ir.scheduling import Basis
-from analyzer.operators.names import DataType
 from analyzer.text.errors import HardwareError
 
 # The rule's worst are those whose clock exceeds the datasheet's (GeForce) or whose cooler and power are least (A10).
@@ -27,23 +27,23 @@ _BEYOND_RULE = {"a10": 0.5, "rtx-5090": 0.2}
 def test_every_gpu_has_rates(key):
     gpu = load_gpu(key)
     rates = compute_rates(gpu)
-    assert 0 < rates.tensor_tflops <= 1.2 * find_peak_tflops(gpu)
-    assert 0.5 < rates.weight_share < 1
+    assert 0 < rates.sustained.tensor_tflops <= 1.2 * find_peak_tflops(gpu)
     assert 0.5 < rates.cache_share < 1
     for dtype in DataType:
-        assert select_tflops(rates, dtype) > 0
+        assert rates.sustained.find(dtype) > 0
     assert all(figure.source for figure in rates.figures)
 
 
 def test_what_the_user_measured_goes_first():
     a100 = load_gpu("a100")
     given_rates = find_rates(Deployment(gpu=a100, gemm_tflops=200.0))
-    assert (given_rates.tensor_tflops, given_rates.tensor_basis) == (200.0, Basis.MEASURED)
+    given = given_rates.sustained
+    assert (given.tensor_tflops, given.origin.basis) == (200.0, Basis.MEASURED)
     known = compute_rates(a100)
-    assert known.tensor_basis is Basis.MEASURED
-    assert 240 < known.tensor_tflops < 260
+    assert known.sustained.origin.basis is Basis.MEASURED
+    assert 240 < known.sustained.tensor_tflops < 260
     ruled = compute_rates(a100, uses_measured=False)
-    assert ruled.tensor_basis is Basis.ASSUMED
+    assert ruled.sustained.origin.basis is Basis.ASSUMED
     assert ruled.spreads.tensor > known.spreads.tensor
 
 
@@ -101,9 +101,7 @@ def test_figures_name_their_sources():
         load_gpu(entry.gpu)
     for table in (
         figures.tensor,
-        figures.product,
         figures.attention,
-        figures.moe,
         figures.transfer,
         figures.host,
     ):
@@ -113,7 +111,7 @@ def test_figures_name_their_sources():
 
 def test_memory_without_error_correction_streams_more():
     server, workstation = compute_rates(load_gpu("a40")), compute_rates(load_gpu("rtx-a6000"))
-    assert workstation.weight_share > server.weight_share
+    assert workstation.row_share > server.row_share
     assert workstation.cache_share > server.cache_share
 
 

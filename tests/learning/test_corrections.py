@@ -105,7 +105,7 @@ def test_gpus_with_nearly_the_same_figures_take_each_others_correction(learned, 
     weights = replace(learned.weights, takes_siblings_correction=False)
     hardware = read_operator_hardware(load_gpu(gpu))
     figures = compute_hardware_features(hardware)
-    assert weights.takes_known_correction(gpu, hardware.architecture, figures) is takes_known
+    assert weights.find_known_share(gpu, hardware.architecture, figures) == float(takes_known)
 
 
 def test_rows_far_from_those_that_taught_are_out_of_range(learned):

@@ -125,9 +125,8 @@ def _make_batch(kernels: Sequence[Kernel]) -> OperatorBatch:
     match first:
         case ProductKernel():
             operator = Operator.BMM if first.is_batched else Operator.GEMM
-            return ProductBatch(
-                operator, first.dtype, *(_read(kernels, name) for name in ("m", "n", "k", "batch"))
-            )
+            m, n, k, batch = (_read(kernels, name) for name in ("m", "n", "k", "batch"))
+            return ProductBatch(operator, first.dtype, m, n, k, batch)
         case RowKernel() if _has_row_family(first):
             return RowwiseBatch(
                 first.operator, first.dtype, _read(kernels, "rows"), _read(kernels, "columns")

@@ -4,8 +4,8 @@ A model predicts time_us = reference_us · exp(correction). Which correction, an
 depends on what is known of the GPU:
 
     known    rows of this GPU taught: the correction sees its hardware figures too
-    sibling  a GPU of the same architecture, or of its family, taught: the nearest one's correction, or the
-             transferred one
+    sibling  a GPU of the same architecture, or of its family, taught: the nearest one's correction, the
+             transferred one, or their mean
     unseen   nothing of this architecture taught: dimensionless features alone, shrunk towards the reference
 
 Invariant: the interval of each situation comes from residuals of rows that were left out in just that way
@@ -15,6 +15,7 @@ Invariant: the interval of each situation comes from residuals of rows that were
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
+from itertools import combinations
 
 import numpy as np
 from msgspec import Struct
@@ -118,7 +119,7 @@ class LearnedWeights(Struct, frozen=True):
     feature_high: tuple[float, ...]
     known: Correction
     unseen: Correction
-    # of a sibling: the nearest one's, else the transferred one unless the figures are nearly the same
+    # of siblings with other figures: the nearest one's, else the transferred one; see `find_known_share`
     takes_siblings_correction: bool
     intervals: Mapping[Situation, ResidualInterval]
     # of residuals from which the level of their GPU (the median) is taken: what remains after a calibration
@@ -156,13 +157,28 @@ class LearnedWeights(Struct, frozen=True):
             candidates or self.taught, key=lambda t: float(np.abs(np.array(t.hardware) - target).sum())
         )
 
-    def takes_known_correction(self, gpu: str, architecture: str, hardware: tuple[float, ...]) -> bool:
-        """Return whether a GPU is corrected as one that taught: itself, or a sibling."""
+    def find_known_share(self, gpu: str, architecture: str, hardware: tuple[float, ...]) -> float:
+        """Return how much of a GPU's correction is the nearest known one's; the rest is the transferred one.
+
+        All of it for a GPU that taught and for one that is nearly the same. Of other siblings, what was best
+        where such a one was left out, else half: nothing says which of the two is better.
+        """
         situation = self.find_situation(gpu, architecture)
         if situation is not Situation.SIBLING:
-            return situation is Situation.KNOWN
+            return float(situation is Situation.KNOWN)
         nearest = self.find_nearest(gpu, architecture, hardware)
-        return self.takes_siblings_correction or is_nearly_the_same(np.array(nearest.hardware), hardware)
+        if is_nearly_the_same(np.array(nearest.hardware), hardware):
+            return 1.0
+        return float(self.takes_siblings_correction) if self._has_left_out_siblings else 0.5
+
+    @property
+    def _has_left_out_siblings(self) -> bool:
+        """Whether siblings with other figures taught, so that one was left out and the other judged."""
+        return any(
+            are_siblings(one.architecture, other.architecture)
+            and not is_nearly_the_same(np.array(one.hardware), other.hardware)
+            for one, other in combinations(self.taught, 2)
+        )
 
     def is_in_range(self, features: Rows) -> NDArray[np.bool_]:
         """Return for each row whether no feature lies beyond those that taught by a tenth of their range."""

@@ -1,5 +1,6 @@
 """Our model of operators: an analytic reference, times a learned correction; see `learned.correction`."""
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -10,13 +11,14 @@ from analyzer.hardware.gpu import Gpu
 from analyzer.models.learned.correction import LearnedWeights, Rows, Situation, TaughtGpu
 from analyzer.models.learned.weights import find_learned_weights
 from analyzer.models.operators.interface import OperatorPrediction
-from analyzer.operators.batches import Column, OperatorBatch, describe_kind
+from analyzer.operators.batches import Column, MoeBatch, OperatorBatch, ProductBatch, describe_kind
 from analyzer.operators.family import OperatorFamily, ReferenceTerms, find_family
 from analyzer.operators.hardware_figures import (
     OperatorHardware,
     compute_hardware_features,
     read_operator_hardware,
 )
+from analyzer.operators.names import Backend
 from analyzer.operators.places import locate_rows
 from analyzer.text.errors import UsageError
 
@@ -30,14 +32,45 @@ def predict(batch: OperatorBatch, gpu: Gpu, folder: Path | None = None) -> Opera
     Raises UsageError for an operator that no family serves.
     """
     family = find_family(batch)
-    return predict_with_weights(batch, gpu, family, find_weights(family, batch, folder))
+    found = predict_with_weights(batch, gpu, family, find_weights(family, batch, folder))
+    if not isinstance(batch, ProductBatch) or batch.backend is not None:
+        return found
+    others = {}
+    for backend in Backend:
+        asked = msgspec.structs.replace(batch, backend=backend)
+        name = family.choose_weights(asked)
+        if name != family.choose_weights(batch) and (weights := _find_named(name, folder)) is not None:
+            others[backend] = predict_with_weights(asked, gpu, family, weights)
+    return _span(found, others) if others else found
+
+
+def _span(found: OperatorPrediction, others: Mapping[Backend, OperatorPrediction]) -> OperatorPrediction:
+    """Return a prediction whose interval holds those of other backends' kernels too."""
+    every = [found, *others.values()]
+    return msgspec.structs.replace(
+        found,
+        low_us=np.min([each.low_us for each in every], axis=0),
+        high_us=np.max([each.high_us for each in every], axis=0),
+        basis=f"{found.basis}; the backend is not known: time of TensorRT-LLM's kernels, "
+        f"the interval spans those of {' and '.join(others)}",
+    )
 
 
 def find_weights(
     family: OperatorFamily, batch: OperatorBatch, folder: Path | None = None
 ) -> LearnedWeights | None:
-    """Return the weights of a batch, None if there are none. Raises UsageError for a file that is none."""
-    return find_learned_weights(f"{NAME}-{family.choose_weights(batch)}", folder)
+    """Return the weights of a batch, None if there are none; of a backend without any, TensorRT-LLM's.
+
+    Raises UsageError for a file that is none.
+    """
+    found = _find_named(family.choose_weights(batch), folder)
+    if found is None and isinstance(batch, ProductBatch) and batch.backend is not None:
+        return find_weights(family, msgspec.structs.replace(batch, backend=None), folder)
+    return found
+
+
+def _find_named(name: str, folder: Path | None) -> LearnedWeights | None:
+    return find_learned_weights(f"{NAME}-{name}", folder)
 
 
 def compute_batch_terms(
@@ -63,13 +96,38 @@ def predict_with_weights(
         )
     features = family.compute_features(batch, hardware, terms)
     found = apply_correction(weights, hardware, terms.total_us, features)
+    if isinstance(batch, ProductBatch | MoeBatch) and not knows_gpu(weights, gpu):
+        found = _keep_below_peak(found, terms.flops / (hardware.find_peak_tflops(batch.dtype) * 1e6))
     found = msgspec.structs.replace(
         found,
         gpu_us=None if terms.gpu_us is None else terms.gpu_us * found.time_us / terms.total_us,
         terms_us=_list_terms(terms, found.time_us),
         locate=partial(locate_rows, batch, terms),
     )
+    if isinstance(batch, ProductBatch) and batch.backend not in (None, *_list_backends(weights)):
+        basis = f"no row of {batch.backend}'s kernels: {found.basis}"
+        found = msgspec.structs.replace(found, basis=basis)
     return found if _has_taught(weights, batch) else _mark_derived(found, weights, batch)
+
+
+def _list_backends(weights: LearnedWeights) -> tuple[Backend, ...]:
+    """Return the backend whose kernels taught a set of weights: the one in its name, else TensorRT-LLM."""
+    named = tuple(backend for backend in Backend if weights.name.endswith(f"-{backend}"))
+    return named or (Backend.TRTLLM,)
+
+
+def knows_gpu(weights: LearnedWeights, gpu: Gpu) -> bool:
+    """Return whether rows of a GPU taught."""
+    return weights.find_situation(gpu.measured_key, gpu.correction_arch) is Situation.KNOWN
+
+
+def _keep_below_peak(found: OperatorPrediction, least_us: Column) -> OperatorPrediction:
+    """Return a prediction in which no row exceeds the peak, which other GPUs' corrections do not know."""
+    return msgspec.structs.replace(
+        found,
+        time_us=np.maximum(found.time_us, least_us),
+        high_us=np.maximum(found.high_us, least_us),
+    )
 
 
 def _has_taught(weights: LearnedWeights, batch: OperatorBatch) -> bool:
@@ -96,14 +154,19 @@ def apply_correction(
     gpu, family = hardware.key, hardware.correction_arch
     situation = weights.find_situation(gpu, family)
     nearest = weights.find_nearest(gpu, family, figures)
-    is_known = weights.takes_known_correction(gpu, family, figures)
-    correction = weights.known if is_known else weights.unseen
-    rows = features
-    if correction.sees_hardware:
-        rows = np.hstack([features, np.tile(nearest.hardware, (len(features), 1))])
+    known_share = weights.find_known_share(gpu, family, figures)
+    logs = np.zeros(len(features))
+    for correction, share in ((weights.known, known_share), (weights.unseen, 1.0 - known_share)):
+        if share:
+            rows = features
+            if correction.sees_hardware:
+                rows = np.hstack([features, np.tile(nearest.hardware, (len(features), 1))])
+            logs += share * correction.predict(rows)
     in_range = weights.is_in_range(features)
-    time_us = reference_us * np.exp(correction.predict(rows))
-    low, high = weights.intervals[situation].find(time_us)
+    time_us = reference_us * np.exp(logs)
+    # a mean of corrections is no sibling whose kind was left out
+    interval = Situation.UNSEEN if 0.0 < known_share < 1.0 else situation
+    low, high = weights.intervals[interval].find(time_us)
     return OperatorPrediction(
         time_us=time_us,
         low_us=time_us * np.exp(low),

@@ -1,11 +1,12 @@
 """Attention: FlashInfer's FA2 and FA3, and what a serving framework picks (`generic`).
 
 FA2 packs the queries that share keys, splits keys where tiles are few, and is written with warp-wide matrix
-instructions on every architecture. FA3 (Hopper) has one persistent CTA per SM, which walks over tiles of one
-query head, longest first, and never splits keys. `generic` is TensorRT-LLM's: it packs and splits decodes and
-tiles prefills per query head; kernels before its prefill write the new keys into the cache. Beyond 32 query
-heads per KV head its decode is a kernel that reads the keys for each query head anew (versions 1.0 to 1.3, on
-all GPUs measured), and on Ada its decode of grouped queries does not split an FP8 cache.
+instructions on every architecture. FA3 (Hopper) packs them too, in tiles of 128 rows, with one persistent CTA
+per SM that walks over the tiles, longest first; it splits the keys of decodes. `generic` (TensorRT-LLM) packs
+and splits decodes and tiles prefills per query head, and kernels before its prefill write the new keys into
+the cache. Beyond 32 query heads per KV head its decode is a kernel that reads the keys for each query head
+anew (versions 1.0 to 1.3, on all GPUs measured), and on Ada its decode of grouped queries does not split an
+FP8 cache.
 """
 
 import numpy as np
@@ -35,6 +36,9 @@ WIDEST_PACKED_GROUP = 32.0  # query heads per KV head beyond which a framework's
 # Of 2,048 short decodes, a task of one query head takes 2,500 cycles of its SM on A100, L40S and H100, one of
 # several heads 10,000 to 11,000 (3,300 and 6,400 on B200, with another kernel).
 ONE_HEAD_ISSUE_SHARE = 0.25
+# Of the rate of matrix products in FlashAttention-3's decodes: where SGLang's with an FP8 cache on H100 stop
+# (aiconfigurator), and what 16 runs of SGLang on H20 show.
+FA3_DECODE_SHARE = 0.75
 _FA2 = frozenset({AttentionKind.FA2_PAGED, AttentionKind.FA2_RAGGED})
 _FA3 = frozenset({AttentionKind.FA3_PAGED, AttentionKind.FA3_RAGGED})
 
@@ -68,6 +72,9 @@ def _plan_work(batch: AttentionBatch, hardware: OperatorHardware) -> AttentionWo
     appends = slow_steps = np.zeros(len(batch))
     issue_share = np.ones(len(batch))
     query_bytes = np.full(len(batch), element_bytes)
+    step_share = np.ones(len(batch))
+    if batch.kind in _FA3:
+        step_share = np.where(_find_decodes(requests), FA3_DECODE_SHARE, 1.0)
     if batch.kind is AttentionKind.GENERIC:
         is_decode = _find_decodes(requests)
         appends = np.where(is_decode, 0.0, 1.0)
@@ -88,6 +95,7 @@ def _plan_work(batch: AttentionBatch, hardware: OperatorHardware) -> AttentionWo
         appends=appends,
         issue_share=issue_share,
         slow_steps=slow_steps,
+        step_share=step_share,
     )
 
 
@@ -106,8 +114,8 @@ def _choose_policy(batch: AttentionBatch, requests: Requests, hardware: Operator
         return TilePolicy(packed, np.ones(len(batch), dtype=bool), np.ones(len(batch), dtype=bool))
     wide = np.full(len(batch), 128.0)
     if batch.kind in _FA3:
-        never = np.zeros(len(batch), dtype=bool)
-        return TilePolicy(np.where(batch.head_dim <= 64.0, 192.0, wide), never, never)
+        tile = np.where(batch.head_dim <= 64.0, 192.0, wide)
+        return TilePolicy(tile, np.ones(len(batch), dtype=bool), _find_decodes(requests))
     is_decode = _find_decodes(requests)
     packs = is_decode & (group <= WIDEST_PACKED_GROUP)
     wide = np.where(mean_q <= 64.0, 64.0, wide)

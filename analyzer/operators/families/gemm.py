@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from analyzer.operators.batches import Column, OperatorBatch, ProductBatch, select
 from analyzer.operators.family import FittedParameter, OperatorFamily, Parameters, ReferenceTerms
 from analyzer.operators.hardware_figures import OperatorHardware
-from analyzer.operators.names import DataType, Operator
+from analyzer.operators.names import Backend, DataType, Operator
 from analyzer.operators.retention import STORED_SPACE, compute_lost_share
 
 Matrix = NDArray[np.float64]
@@ -163,19 +163,16 @@ def compute_terms(batch: ProductBatch, hardware: OperatorHardware, parameters: P
     sm_us = plan.cycles / hardware.boost_mhz
     once = least.sum(axis=0)
     again = parameters["reread_share"] * _count_reread_bytes(plan, least, hardware)
-    missing = compute_lost_share(
-        find_working_set(least, hardware),
-        hardware.l2_bytes,
-        parameters["resident_limit"],
-        is_whole=hardware.is_l2_whole,
-    )
+    missing = _find_missing_share(batch, least, hardware, parameters)
     dram_rate = hardware.dram_gbps * parameters["dram_share"] * 1e3
     stored = least[2] * (1.0 - missing) / (hardware.l2_gbps * 1e3 * _STORED_RATE)
     dram_us = (once * missing + again) / dram_rate + stored + parameters["dram_ramp_us"]
     quantize_us = parameters["module_us"] + _time_quantization(batch, hardware, parameters)
     launch_us = np.full(len(batch), parameters["launch_us"])
     norm = parameters["norm"]
-    total = launch_us + quantize_us + (sm_us**norm + dram_us**norm) ** (1.0 / norm)
+    busy, streaming = sm_us**norm, dram_us**norm
+    product_us = (busy + streaming) ** (1.0 / norm)
+    total = launch_us + quantize_us + product_us
     return ReferenceTerms(
         names=("tensor", "load", "ramp", "dram", "quantize", "launch"),
         terms_us=np.stack(
@@ -192,6 +189,21 @@ def compute_terms(batch: ProductBatch, hardware: OperatorHardware, parameters: P
         total_us=total,
         flops=2.0 * batch.batch * batch.m * batch.n * batch.k,
         dram_bytes=once,
+        sm_share=busy / (busy + streaming) * product_us / total,
+    )
+
+
+def _find_missing_share(
+    batch: ProductBatch, least: Matrix, hardware: OperatorHardware, parameters: Parameters
+) -> Column:
+    """Return the share of the operands that the L2 no longer has from their last use."""
+    if batch.is_cold:
+        return np.ones(len(batch))
+    return compute_lost_share(
+        find_working_set(batch, least, hardware),
+        hardware.l2_bytes,
+        parameters["resident_limit"],
+        is_whole=hardware.is_l2_whole,
     )
 
 
@@ -205,13 +217,17 @@ def _time_quantization(batch: ProductBatch, hardware: OperatorHardware, paramete
     return time_us
 
 
-def find_working_set(least: Matrix, hardware: OperatorHardware) -> Column:
-    """Return the bytes that pass between two uses of the same weights.
+def find_working_set(batch: ProductBatch, least: Matrix, hardware: OperatorHardware) -> Column:
+    """Return the bytes that pass between two uses of the same weights where they were measured.
 
-    The collector cycles through as many copies of the weights as fill the L2, at most five, so small weights
-    stay resident and those whose copies fill it exactly, as 4096 x 6144 of bf16 on 96 MiB, too.
+    TensorRT-LLM's collector cycles through as many copies of the weights as fill the L2, at most five, so
+    small weights stay resident and those whose copies fill it exactly, as 4096 x 6144 of bf16 on 96 MiB,
+    too. SGLang's and vLLM's cycle through six: on an L40S weights of a sixth of its L2 stay, larger ones do
+    not.
     """
     copies = np.clip(np.ceil(hardware.l2_bytes / least[1]), 1.0, 5.0)
+    if batch.backend not in (None, Backend.TRTLLM):
+        copies = np.full(len(batch), 6.0)
     passed: Column = copies * least[1] + least[0] + STORED_SPACE * least[2]
     return passed
 
@@ -244,7 +260,7 @@ def compute_features(batch: ProductBatch, hardware: OperatorHardware, terms: Ref
         np.log2(batch.batch),
         np.log2(least.sum(axis=0) / hardware.l2_bytes),
         np.log2(least[1] / hardware.l2_bytes),
-        np.clip(np.log2(find_working_set(least, hardware) / hardware.l2_bytes), -3.0, 3.0),
+        np.clip(np.log2(find_working_set(batch, least, hardware) / hardware.l2_bytes), -3.0, 3.0),
         np.log2(terms.flops / terms.dram_bytes),
         np.log2(terms.total_us),
     ]
@@ -293,9 +309,13 @@ def _count_trailing_zeros(sizes: Column, most: int) -> Column:
 
 
 def choose_weights(batch: OperatorBatch) -> str:
-    """Return the name of the set of weights: the data type's own; FP16 and TF32 share that of BF16."""
+    """Return the name of the set of weights: the data type's own; FP16 and TF32 share that of BF16.
+
+    Without a backend it is TensorRT-LLM's, of which most data types and GPUs taught.
+    """
     dtype = DataType.BF16 if batch.dtype in (DataType.FP16, DataType.TF32) else batch.dtype
-    return f"gemm-{dtype.value}"
+    backend = batch.backend if isinstance(batch, ProductBatch) else None
+    return f"gemm-{dtype}" if backend in (None, Backend.TRTLLM) else f"gemm-{dtype}-{backend}"
 
 
 FAMILY = OperatorFamily(

@@ -69,6 +69,7 @@ def _plan_work(batch: MlaBatch, hardware: OperatorHardware) -> AttentionWork:
         appends=np.where(is_decode, 0.0, 1.0),
         issue_share=np.ones(len(batch)),
         slow_steps=np.where(is_decode & ~splits, 1.0, 0.0),
+        step_share=np.ones(len(batch)),
     )
 
 

@@ -14,7 +14,7 @@ _FIGURES_FILE = "serving.toml"
 
 
 class TensorFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rule for the sustained rate of large products, see `serving_rates.compute_power_limited_tflops`."""
+    """Rule for the sustained rate of large products, see `operators.sustained_rates`."""
 
     ceiling: HardwareParameter  # share of the peak, where power does not limit
     power_exponent: HardwareParameter
@@ -36,17 +36,8 @@ class MemoryFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     kinds: tuple[str, ...]
     has_ecc: bool = True  # of the product, see `DeviceMemory.has_ecc`
-    weight_share: HardwareParameter  # weights of products of up to 16 rows
-    row_step: HardwareParameter  # factor on their time above 16 rows
     cache_share: HardwareParameter  # keys and values in decoding
     row_share: HardwareParameter  # norms and activations
-
-
-class ProductFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Products."""
-
-    row_padding: HardwareParameter  # rows are computed in multiples of it
-    scaled_row_padding: HardwareParameter  # likewise, where weights have a scale per block
 
 
 class AttentionFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,16 +48,6 @@ class AttentionFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     padded_rows_fa3: HardwareParameter
     padded_rows: HardwareParameter
     latent_us: HardwareParameter  # floor of a layer of MLA in decoding beyond that of other attention
-
-
-class MoeFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Mixture of experts."""
-
-    tensor_share: HardwareParameter
-    weight_share: HardwareParameter
-    sharpness: HardwareParameter  # as of products
-    row_padding: HardwareParameter
-    floor_us: HardwareParameter
 
 
 class TransferFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -114,9 +95,7 @@ class ServingFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     tensor: TensorFigures
     measured: tuple[MeasuredRate, ...]
     memory: tuple[MemoryFigures, ...]
-    product: ProductFigures
     attention: AttentionFigures
-    moe: MoeFigures
     architecture: ServingLatencies  # of GPUs whose architecture has none
     transfer: TransferFigures
     host: HostFigures

@@ -11,16 +11,62 @@ Example: an A40 at 300 W, 150 TF: 0.585 * sqrt(300 * 150) = 124, soft minimum wi
 """
 
 import msgspec
+from msgspec import Struct
 
-from analyzer.forecast.serving_figures import ServingFigures, load_serving_figures
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.schema import HardwareParameter
+from analyzer.hardware.serving_figures import ServingFigures, load_serving_figures
 from analyzer.ir.scheduling import Basis, TensorRate
+from analyzer.operators.names import DataType
 from analyzer.text.errors import HardwareError
+
+
+class SustainedRates(Struct, frozen=True):
+    """Sustained rates of a GPU's large products in TF (1e12 operations a second), by the operands' width."""
+
+    tensor_tflops: float  # 16 bits
+    narrow_tflops: float  # 8 bits
+    fp4_tflops: float
+    fp32_tflops: float
+    origin: HardwareParameter  # of the first, from which the others follow
+
+    def find(self, dtype: DataType) -> float:
+        """Return the rate of products of a data type."""
+        match dtype:
+            case DataType.FP8 | DataType.FP8_BLOCK | DataType.INT8:
+                return self.narrow_tflops
+            case DataType.NVFP4:
+                return self.fp4_tflops
+            case DataType.FP32:
+                return self.fp32_tflops
+            case DataType.TF32:
+                return self.tensor_tflops / 2.0
+            case _:
+                return self.tensor_tflops
+
 
 _MHZ_TFLOPS = 2e-6  # TF of one multiply-add per cycle at one MHz
 _UNLIMITED = 0.9  # of the ceiling: a GPU at this rate has power to spare
 _SINGLE_PRECISION_PART = 8.0  # of the 16-bit rate, where the file has no FP32 peak
+
+
+def find_sustained_rates(
+    gpu: Gpu,
+    *,
+    gemm_tflops: float | None = None,
+    uses_measured: bool = True,
+    figures: ServingFigures | None = None,
+) -> SustainedRates:
+    """Return the sustained rates of a GPU, all from that of 16-bit products; see `find_sustained_tflops`."""
+    table = figures or load_serving_figures()
+    found = find_sustained_tflops(gpu, gemm_tflops=gemm_tflops, uses_measured=uses_measured, figures=table)
+    return SustainedRates(
+        tensor_tflops=found.value,
+        narrow_tflops=_compute_narrow_tflops(gpu, found.value, table),
+        fp4_tflops=_compute_fp4_tflops(gpu, found.value, table),
+        fp32_tflops=_compute_fp32_tflops(gpu, found.value, table),
+        origin=found,
+    )
 
 
 def find_sustained_tflops(
@@ -99,7 +145,7 @@ def find_peak_tflops(gpu: Gpu) -> float:
     )
 
 
-def compute_narrow_tflops(gpu: Gpu, tensor_tflops: float, figures: ServingFigures) -> float:
+def _compute_narrow_tflops(gpu: Gpu, tensor_tflops: float, figures: ServingFigures) -> float:
     """Return the sustained rate of 8-bit products in TF: that of 16 bits where there are no faster ones."""
     peak = gpu.file.peak.fp8_tensor_tflops or gpu.file.peak.int8_tensor_tops
     if peak is None or peak.value <= 0:
@@ -111,16 +157,16 @@ def compute_narrow_tflops(gpu: Gpu, tensor_tflops: float, figures: ServingFigure
     return min(gain.value * tensor_tflops, tensor.ceiling.value * peak.value)
 
 
-def compute_fp4_tflops(gpu: Gpu, tensor_tflops: float, figures: ServingFigures) -> float:
+def _compute_fp4_tflops(gpu: Gpu, tensor_tflops: float, figures: ServingFigures) -> float:
     """Return the sustained rate of 4-bit products in TF: that of 8 bits where there are no faster ones."""
-    narrow = compute_narrow_tflops(gpu, tensor_tflops, figures)
+    narrow = _compute_narrow_tflops(gpu, tensor_tflops, figures)
     peak = gpu.file.peak.fp4_tensor_tflops
     if peak is None or peak.value <= 0:
         return narrow
     return min(figures.tensor.narrow_gain.value * narrow, figures.tensor.ceiling.value * peak.value)
 
 
-def compute_fp32_tflops(gpu: Gpu, tensor_tflops: float, figures: ServingFigures) -> float:
+def _compute_fp32_tflops(gpu: Gpu, tensor_tflops: float, figures: ServingFigures) -> float:
     """Return the sustained rate of products in single precision, in TF."""
     peak = gpu.file.peak.fp32_tflops
     return (

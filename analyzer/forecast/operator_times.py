@@ -1,0 +1,123 @@
+"""Times of calls by the operator model, asked in blocks of rows and kept.
+
+Calls of a served model differ in their rows alone, and steps come in all sizes. One answer costs half a
+millisecond, sixty-four at once a few, so the model is asked for a block of consecutive rows. What is kept
+does not depend on the sustained rate: its level is applied where a time is read.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from analyzer.forecast.operator_calls import ActivationCall, MoeCall, NormCall, ProductCall
+from analyzer.hardware.gpu import Gpu
+from analyzer.models.operators.interface import OperatorPrediction
+from analyzer.models.operators.served import compute_level, predict_served, predict_unleveled
+from analyzer.operators.batches import Column, MoeBatch, OperatorBatch, ProductBatch, RowwiseBatch
+from analyzer.operators.names import Backend, DataType, MoeProduct, Operator
+from analyzer.operators.sustained_rates import SustainedRates
+
+ModeledCall = ProductCall | NormCall | ActivationCall | MoeCall
+_BLOCK_ROWS = 64
+_KEPT_BLOCKS = 1 << 14
+_ROW_TYPE = DataType.BF16  # of activations between products
+_MakeBatch = Callable[[Column, Column], OperatorBatch]  # of rows, and as many ones
+_Kind = tuple[Operator, DataType, tuple[float, ...]]  # the last: all sizes but the rows
+
+
+class _Workload(Struct, frozen=True):
+    """A call as the operator model sees it."""
+
+    kind: _Kind
+    rows: int
+    make: _MakeBatch
+
+    def make_rows(self, first: int, count: int) -> OperatorBatch:
+        """Return the batch of consecutive rows from a first one on."""
+        return self.make(np.arange(first, first + count, dtype=np.float64), np.ones(count))
+
+
+class OperatorTimer:
+    """Timer of calls on one GPU, as a framework computes them; equal to itself alone."""
+
+    def __init__(self, gpu: Gpu, backend: Backend) -> None:
+        self._gpu, self._backend = gpu, backend
+        self._blocks: dict[tuple[_Kind, int], NDArray[np.float64]] = {}
+        self._levels: dict[tuple[DataType, float], float] = {}
+
+    def time(self, call: ModeledCall, sustained: SustainedRates) -> tuple[float, float]:
+        """Return us of a call, and the share of it that the tensor cores of all SMs decide."""
+        work = _describe(call, self._backend)
+        number, place = divmod(work.rows - 1, _BLOCK_ROWS)
+        block = self._blocks.get((work.kind, number))
+        if block is None:
+            if len(self._blocks) >= _KEPT_BLOCKS:
+                self._blocks.clear()
+            times = predict_unleveled(work.make_rows(number * _BLOCK_ROWS + 1, _BLOCK_ROWS), self._gpu)
+            block = np.stack([times.prediction.time_us, times.sm_share], axis=1)
+            self._blocks[work.kind, number] = block
+        us, sm_share = block[place].tolist()
+        return (us * self._find_level(work, sustained) ** sm_share if sm_share else us), sm_share
+
+    def predict(self, call: ModeledCall, sustained: SustainedRates) -> OperatorPrediction:
+        """Return the operator model's answer for one call, with its interval and what it rests on."""
+        work = _describe(call, self._backend)
+        return predict_served(work.make_rows(work.rows, 1), self._gpu, sustained=sustained)
+
+    def _find_level(self, work: _Workload, sustained: SustainedRates) -> float:
+        _, dtype, _ = work.kind
+        key = (dtype, sustained.find(dtype))
+        if key not in self._levels:
+            self._levels[key] = compute_level(work.make_rows(1, 1), self._gpu, sustained)
+        return self._levels[key]
+
+
+def _describe(call: ModeledCall, backend: Backend) -> _Workload:
+    match call:
+        case ProductCall():
+            n, k, dtype = call.local_n, call.k, call.dtype
+            return _Workload(
+                (Operator.GEMM, dtype, (n, k)),
+                call.m,
+                lambda rows, ones: ProductBatch(
+                    Operator.GEMM, dtype, rows, n * ones, k * ones, ones, backend
+                ),
+            )
+        case NormCall():
+            return _describe_rows(
+                Operator.FUSED_ADD_RMSNORM if call.adds_residual else Operator.RMSNORM, call.rows, call.dim
+            )
+        case ActivationCall():
+            return _describe_rows(Operator.SILU_MUL, call.rows, call.dim)
+        case MoeCall():
+            return _describe_experts(call)
+
+
+def _describe_product(call: ProductCall, backend: Backend) -> _Workload:
+    n, k = call.local_n, call.k
+
+    def make(rows: Column, ones: Column) -> ProductBatch:
+        return ProductBatch(Operator.GEMM, call.dtype, rows, n * ones, k * ones, ones, backend)
+
+    return _Workload((Operator.GEMM, call.dtype, (n, k)), call.m, make)
+
+
+def _describe_rows(operator: Operator, rows: int, columns: int) -> _Workload:
+    return _Workload(
+        (operator, _ROW_TYPE, (columns,)),
+        rows,
+        lambda rows, ones: RowwiseBatch(operator, _ROW_TYPE, rows, columns * ones),
+    )
+
+
+def _describe_experts(call: MoeCall) -> _Workload:
+    """Return a mixture of experts; of its pairs of token and expert, this GPU has a share."""
+    sizes = (call.experts, call.topk * call.share_of_routed, call.hidden, call.intermediate)
+
+    def make(rows: Column, ones: Column) -> MoeBatch:
+        experts, topk, hidden, intermediate = (size * ones for size in sizes)
+        return MoeBatch(Operator.MOE, call.dtype, MoeProduct.BOTH, rows, experts, topk, hidden, intermediate)
+
+    return _Workload((Operator.MOE, call.dtype, sizes), call.tokens, make)

@@ -1,0 +1,109 @@
+"""Times of operators as the steps of a served model meet them.
+
+Measurements call one operator again and again, in milliseconds. A served model differs in three ways:
+
+- Its layers take turns, so the L2 holds nothing of a product's weights: the reference without what stayed in
+  the L2, over the reference with it, times the measured kernel's time.
+- It computes for seconds, so large products run at the rate that power and heat allow for long. What the
+  model says of one large product is brought to that sustained rate, and others by the share of their time
+  that the SMs decide: us · level^share. Of a GPU whose own products taught, a difference within the spread of
+  sustained rates is left as it is.
+- Kernels are launched by a CUDA graph or far ahead of them: the kernel's own time, without the host's launch.
+
+Invariant: the largest products reach the sustained rate; those bound by memory do not depend on it.
+
+Example: an L20 sustains 111 TF where the transferred model says 101: a prefill's products take 9 % less, a
+decode's of 8 rows, whose SMs decide 5 % of the time, half a percent.
+"""
+
+from math import log
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.serving_figures import load_serving_figures
+from analyzer.models.operators import ours
+from analyzer.models.operators.interface import OperatorPrediction
+from analyzer.operators.batches import Column, OperatorBatch, ProductBatch
+from analyzer.operators.family import find_family
+from analyzer.operators.hardware_figures import read_operator_hardware
+from analyzer.operators.names import Operator
+from analyzer.operators.sustained_rates import SustainedRates, find_sustained_rates
+
+_LARGE = (32768.0, 8192.0, 8192.0)  # m, n, k of a product whose rate is the sustained one
+_FLOPS_PER_US = 1e6  # of one TF
+
+
+class ServedTimes(Struct, frozen=True):
+    """Times of a batch in a served model, before the level of the sustained rate."""
+
+    prediction: OperatorPrediction
+    sm_share: Column  # of each time, to which the level applies; 0 where no tensor core decides
+
+
+def predict_served(
+    batch: OperatorBatch, gpu: Gpu, *, sustained: SustainedRates | None = None, folder: Path | None = None
+) -> OperatorPrediction:
+    """Return times of a batch in a served model.
+
+    sustained: of the GPU's large products, where known better than by `find_sustained_rates`.
+    Raises UsageError for an operator that no family serves.
+    """
+    found = predict_unleveled(batch, gpu, folder)
+    if not found.sm_share.any():
+        return found.prediction
+    rates = sustained or find_sustained_rates(gpu)
+    level = compute_level(batch, gpu, rates, folder)
+    scaled = _scale(found.prediction, level**found.sm_share)
+    basis = f"{scaled.basis}; weights not in the L2, large products at {rates.find(batch.dtype):.3g} TFLOP/s"
+    return msgspec.structs.replace(scaled, basis=basis)
+
+
+def predict_unleveled(batch: OperatorBatch, gpu: Gpu, folder: Path | None = None) -> ServedTimes:
+    """Return times of a batch in a served model, but for the level of the sustained rate."""
+    found = ours.predict(batch, gpu, folder)
+    if found.gpu_us is not None:
+        found = _scale(found, found.gpu_us / found.time_us)
+    if not isinstance(batch, ProductBatch):
+        return ServedTimes(found, np.zeros(len(batch)))
+    family = find_family(batch)
+    weights = ours.find_weights(family, batch, folder)
+    cold = msgspec.structs.replace(batch, is_cold=True)
+    terms = ours.compute_batch_terms(cold, read_operator_hardware(gpu), family, weights)
+    share = np.zeros(len(batch)) if terms.sm_share is None else terms.sm_share
+    return ServedTimes(_scale(found, terms.total_us / found.terms_us["reference"]), share)
+
+
+def compute_level(
+    batch: OperatorBatch, gpu: Gpu, sustained: SustainedRates, folder: Path | None = None
+) -> float:
+    """Return by what the SMs' part of times is multiplied, so that a large product has the sustained rate.
+
+    batch: of products; the large one has its data type and backend.
+    """
+    m, n, k = (np.array([size]) for size in _LARGE)
+    large = msgspec.structs.replace(batch, operator=Operator.GEMM, m=m, n=n, k=k, batch=np.ones(1))
+    found = predict_unleveled(large, gpu, folder)
+    own_tflops = float(2.0 * _LARGE[0] * _LARGE[1] * _LARGE[2] / found.prediction.time_us[0] / _FLOPS_PER_US)
+    weights = ours.find_weights(find_family(batch), batch, folder)
+    if weights is not None and ours.knows_gpu(weights, gpu):
+        known = find_sustained_rates(gpu)
+        spread = load_serving_figures().spread.tensor_measured.value
+        # rates of narrow types follow from that of 16 bits by a rule: rows that taught say more
+        is_ruled = known.find(batch.dtype) != known.tensor_tflops
+        if is_ruled or abs(log(own_tflops / known.tensor_tflops)) < spread:
+            own_tflops = known.find(batch.dtype)
+    return float((own_tflops / sustained.find(batch.dtype)) ** (1.0 / found.sm_share[0]))
+
+
+def _scale(found: OperatorPrediction, factor: Column) -> OperatorPrediction:
+    return msgspec.structs.replace(
+        found,
+        time_us=found.time_us * factor,
+        low_us=found.low_us * factor,
+        high_us=found.high_us * factor,
+        gpu_us=None,
+    )
