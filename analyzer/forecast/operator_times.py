@@ -1,7 +1,7 @@
 """Times of calls by the operator model, asked in blocks of rows and kept.
 
 Calls of a served model differ in their rows alone, and steps come in all sizes. One answer costs half a
-millisecond, sixty-four at once a few, so the model is asked for a block of consecutive rows. What is kept
+millisecond, sixteen at once one, so the model is asked for a block of consecutive rows. What is kept
 does not depend on the sustained rate: its level is applied where a time is read.
 """
 
@@ -20,7 +20,7 @@ from analyzer.operators.names import Backend, DataType, MoeProduct, Operator
 from analyzer.operators.sustained_rates import SustainedRates
 
 ModeledCall = ProductCall | NormCall | ActivationCall | MoeCall
-_BLOCK_ROWS = 64
+_BLOCK_ROWS = 16
 _KEPT_BLOCKS = 1 << 14
 _ROW_TYPE = DataType.BF16  # of activations between products
 _MakeBatch = Callable[[Column, Column], OperatorBatch]  # of rows, and as many ones
