@@ -1,6 +1,6 @@
 """`warplens predict`: times of operators named by their shapes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -193,6 +193,7 @@ def _answer_operator(
     from analyzer.pipeline.operator_prediction import make_predict_report, predict_batches
 
     operator, dtype, given = what
+    _check_takes(operator, given)
     names = split_names(gpus)
     names = sorted(find_gpu_paths()) if names == ["all"] else names
     for name in names:
@@ -207,6 +208,17 @@ def _answer_operator(
         )
     write_report(make_predict_report(columns, rows, answers), output_format, output)
     return ExitCode.CLEAN
+
+
+def _check_takes(operator: str, given: Iterable[str]) -> None:
+    """Raise UsageError for an option of another operator, which would change nothing."""
+    if operator.lower() not in tuple(Operator):
+        return  # said where rows are read
+    taken = OPERATOR_COLUMNS[Operator(operator.lower())].names
+    for name in given:
+        if name not in taken:
+            options = ", ".join(f"--{each}".replace("_", "-") for each in taken)
+            raise UsageError(f"{operator} takes no --{name.replace('_', '-')}", hint=f"it takes {options}")
 
 
 def _answer_kernel(

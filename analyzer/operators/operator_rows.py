@@ -48,7 +48,14 @@ class OperatorColumns(Struct, frozen=True):
     choice: str = ""  # a column with a kind: `kind` of attention, `which` of moe, `backend` of gemm
     default_dtype: DataType = DataType.BF16
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns that the operator takes."""
+        lengths = LENGTH_COLUMNS if self.has_lengths else ()
+        return (*(size.name for size in self.sizes), *lengths, *([self.choice] if self.choice else []))
 
+
+LENGTH_COLUMNS = ("q_lengths", "kv_lengths")
 _PRODUCT = (
     SizeColumn("m", "rows of A and D"),
     SizeColumn("n", "columns of B and D"),
@@ -123,7 +130,6 @@ _CHOICES: Mapping[str, tuple[type[AttentionKind | MoeProduct | Backend], str]] =
     "which": (MoeProduct, MoeProduct.BOTH),
     "backend": (Backend, ""),
 }
-LENGTH_COLUMNS = ("q_lengths", "kv_lengths")
 
 
 class RowError(ValueError):

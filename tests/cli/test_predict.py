@@ -40,6 +40,42 @@ def test_json_has_each_gpu_with_an_interval_around_its_time(capsys):
     assert b200 < h100
 
 
+@pytest.mark.parametrize("served", [(), ("--served",)])
+def test_without_a_backend_the_interval_spans_all_kernels(capsys, served):
+    found = {}
+    for backend in ("", "trtllm", "sglang", "vllm"):
+        option = ("--backend", backend) if backend else ()
+        arguments = (*_GEMM, "--dtype", "fp8", "--gpu", "l40s", *option, *served, "--format", "json")
+        code, out, _ = _run(capsys, *arguments)
+        assert code == 0
+        found[backend] = json.loads(out)["predictions"][0]
+    unknown = found.pop("")
+    assert unknown["time_us"] == pytest.approx(found["trtllm"]["time_us"])
+    assert unknown["time_us_low"] == pytest.approx(min(each["time_us_low"] for each in found.values()))
+    assert unknown["time_us_high"] == pytest.approx(max(each["time_us_high"] for each in found.values()))
+    assert "the backend is not known" in unknown["basis"]
+    assert not any("not known" in each["basis"] for each in found.values())
+
+
+def test_a_backend_of_which_no_row_taught_says_so(capsys):
+    arguments = (*_GEMM, "--dtype", "int8", "--gpu", "a100", "--backend", "vllm")
+    code, out, _ = _run(capsys, *arguments)
+    assert code == 0
+    assert "no row of vllm's kernels" in out
+
+
+def test_options_of_other_operators_are_refused(capsys):
+    code, _, err = _run(
+        capsys, "predict", "rmsnorm", "--rows", "8", "--columns", "64", "--m", "4", "--gpu", "h100"
+    )
+    assert code == 2
+    assert "rmsnorm takes no --m" in err
+    assert "--rows, --columns" in err
+    code, _, err = _run(capsys, *_GEMM, "--gpu", "h100", "--served", "--model", "roofline")
+    assert code == 2
+    assert "--model ours" in err
+
+
 def test_a_table_keeps_its_columns_and_its_rows_in_order(capsys, tmp_path):
     table = ROOT / "docs" / "operators.csv"
     code, out, err = _run(capsys, "predict", "--table", table)
