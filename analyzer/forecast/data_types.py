@@ -15,8 +15,6 @@ SERVING_TYPES = (
     DataType.INT4_WEIGHTS,
     DataType.NVFP4,
 )
-# Of scales, for a weight: one of 32 bits per 128 x 128, of 8 bits per 16, of 16 bits per 128.
-_SCALE_BYTES = {DataType.FP8_BLOCK: 4.0 / 128**2, DataType.NVFP4: 1.0 / 16, DataType.INT4_WEIGHTS: 2.0 / 128}
 KV_TYPES = (DataType.BF16, DataType.FP16, DataType.FP8)
 # Tensor rate that a GPU must have to multiply a type; types not named here are multiplied by all.
 _NEEDED_RATES = {
@@ -44,11 +42,6 @@ def parse_data_type(option: str, text: str, known: tuple[DataType, ...]) -> Data
         shown = text if len(text) <= 40 else text[:37] + "..."
         raise UsageError(f"{option}: unknown data type {shown!r}", hint=f"one of: {', '.join(known)}")
     return found
-
-
-def count_weight_bytes(dtype: DataType) -> float:
-    """Return the bytes of a weight, its share of the scales included."""
-    return dtype.weight_bytes + _SCALE_BYTES.get(dtype, 0.0)
 
 
 def check_multiplies(gpu: Gpu, dtype: DataType) -> None:

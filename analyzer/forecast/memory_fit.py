@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from analyzer.forecast.data_types import check_multiplies, count_weight_bytes
+from analyzer.forecast.data_types import check_multiplies
 from analyzer.forecast.deployment import Deployment
 from analyzer.forecast.model_config import ModelConfig
 from analyzer.forecast.operator_sequence import find_local_kv_heads
@@ -84,7 +84,7 @@ def compute_weight_bytes(config: ModelConfig, deployment: Deployment) -> int:
     is_one_matrix = config.tie_word_embeddings or deployment.pipeline_parallel > 1
     wide = vocabulary * (1 if is_one_matrix else 2)
     wide += config.norms_per_layer * config.hidden * layers + config.experts * config.hidden * moe_layers
-    own, experts = map(count_weight_bytes, (deployment.dtype, deployment.routed_dtype))
+    own, experts = deployment.dtype.stored_weight_bytes, deployment.routed_dtype.stored_weight_bytes
     return int(narrow * own + routed * experts + wide * _WIDE_BYTES)
 
 

@@ -38,13 +38,23 @@ class DataType(StrEnum):
 
     @property
     def activation_bytes(self) -> float:
-        """Bytes of one element of the activations."""
+        """Bytes of one element of the activations, without scales."""
         return _ACTIVATION_BYTES[self]
 
     @property
     def weight_bytes(self) -> float:
         """Bytes of one element of the weights, without scales."""
         return _WEIGHT_BYTES.get(self, _ACTIVATION_BYTES[self])
+
+    @property
+    def stored_activation_bytes(self) -> float:
+        """Bytes of one element of the activations, its share of the scales included."""
+        return self.activation_bytes + _ACTIVATION_SCALE_BYTES.get(self, 0.0)
+
+    @property
+    def stored_weight_bytes(self) -> float:
+        """Bytes of one element of the weights, its share of the scales included."""
+        return self.weight_bytes + _WEIGHT_SCALE_BYTES.get(self, 0.0)
 
     @property
     def output_bytes(self) -> float:
@@ -65,6 +75,14 @@ _ACTIVATION_BYTES = {
     DataType.NVFP4: 0.5,
 }
 _WEIGHT_BYTES = {DataType.INT8_WEIGHTS: 1.0, DataType.INT4_WEIGHTS: 0.5}
+# of activations one of 32 bits per 128 along k, of 8 bits per 16; of weights one of 32 bits per 128 x 128, of
+# 8 bits per 16, of 16 bits per 128
+_ACTIVATION_SCALE_BYTES = {DataType.FP8_BLOCK: 4.0 / 128, DataType.NVFP4: 1.0 / 16}
+_WEIGHT_SCALE_BYTES = {
+    DataType.FP8_BLOCK: 4.0 / 128**2,
+    DataType.NVFP4: 1.0 / 16,
+    DataType.INT4_WEIGHTS: 2.0 / 128,
+}
 
 DATA_TYPE_ALIASES = {
     "float32": DataType.FP32,

@@ -23,9 +23,8 @@ from analyzer.operators.batches import (
     RaggedLengths,
     RowwiseBatch,
 )
-from analyzer.operators.names import DataType, MoeProduct, Operator
+from analyzer.operators.names import MoeProduct, Operator
 
-_BLOCK_SCALE_BYTES = {DataType.FP8_BLOCK: 4.0 / 128.0, DataType.NVFP4: 1.0 / 16.0}  # per element of an input
 _ROWWISE_OPS = {  # per element of the input
     Operator.RMSNORM: 4.0,
     Operator.FUSED_ADD_RMSNORM: 5.0,
@@ -53,12 +52,11 @@ def count_work(batch: OperatorBatch) -> Work:
 @count_work.register
 def _(batch: ProductBatch) -> Work:
     dtype = batch.dtype
-    scales = 1.0 + _BLOCK_SCALE_BYTES.get(dtype, 0.0)
-    inputs = batch.m * batch.k * dtype.activation_bytes + batch.n * batch.k * dtype.weight_bytes
+    inputs = batch.k * (batch.m * dtype.stored_activation_bytes + batch.n * dtype.stored_weight_bytes)
     outputs = batch.m * batch.n * dtype.output_bytes
     return Work(
         flops=2.0 * batch.batch * batch.m * batch.n * batch.k,
-        bytes_moved=batch.batch * (inputs * scales + outputs),
+        bytes_moved=batch.batch * (inputs + outputs),
     )
 
 
@@ -71,8 +69,8 @@ def _(batch: MoeBatch) -> Work:
     flops, moved = np.zeros(len(batch)), np.zeros(len(batch))
     for k, n in wanted[batch.which]:
         flops += 2.0 * entries * k * n
-        moved += used * k * n * batch.dtype.weight_bytes
-        moved += entries * (k * batch.dtype.activation_bytes + n * batch.dtype.output_bytes)
+        moved += used * k * n * batch.dtype.stored_weight_bytes
+        moved += entries * (k * batch.dtype.stored_activation_bytes + n * batch.dtype.output_bytes)
     return Work(flops, moved)
 
 

@@ -15,6 +15,7 @@ from analyzer.forecast.serving_statistics import (
     describe,
     describe_gaps,
     find_met,
+    is_long_enough,
     is_stable,
     make_timeline,
 )
@@ -43,6 +44,7 @@ def make_run_entries(run: ServingRun) -> dict[str, Any]:
         "total_tokens_per_s": (outputs + prompts) / duration_s,
         "use": _make_use(run, duration_s),
         "is_stable": is_stable(run),
+        "is_long_enough": is_long_enough(run),
         "backlog_growth": compute_growth(run),
         "timeline": _list_timeline(run),
         "requests": _list_requests(run),

@@ -167,7 +167,13 @@ def _make_rate_row(entry: ServingRateEntry) -> Row:
 def _describe_limits(report: ServingReport) -> Iterator[str]:
     """Yield verdicts: whether the load is sustained, which is, and what meets the objective."""
     if report.load.rate_per_s is not None:
-        if report.is_stable:
+        if not report.is_long_enough:
+            arriving, answered = map(format_three_digits, (report.load.rate_per_s, report.requests_per_s))
+            yield (
+                f"too few requests to say whether the load is sustained: {arriving} requests/s arrive, "
+                f"{answered} are answered over the whole run"
+            )
+        elif report.is_stable:
             doubt = "" if report.slow_steps.is_stable else ", but would with steps as slow as they may be"
             yield f"the load is sustained: the backlog does not grow{doubt}"
         else:

@@ -166,6 +166,9 @@ class ServingReport(Struct, frozen=True, kw_only=True):
     slow_steps: Annotated[ServingEndEntry, Meta(description="Every step as slow as its interval allows.")]
     use: ServingUseEntry
     is_stable: Annotated[bool, Meta(description="Whether the backlog does not grow while requests arrive.")]
+    is_long_enough: Annotated[
+        bool, Meta(description="Whether requests arrive for three latencies, so that this can be told.")
+    ]
     backlog_growth: Annotated[
         float,
         Meta(description="Requests that stay, per arrival, in the last quarter against the one before."),

@@ -79,6 +79,8 @@ def test_an_interrupt_leaves_no_traceback_and_no_worker() -> None:
     dumps = [str(path) for path in sorted(TRACES.glob("cuda/sm_[89]0/*.sass"))]
     code = (
         "import analyzer.worker_pool as w, os, time, sys, signal\n"
+        # a shell's background jobs ignore it, and so would this one if pytest is such a job
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from analyzer.cli import app\n"
         "def work(task):\n    print('at work', os.getpid(), flush=True)\n    time.sleep(60)\n    return 1\n"
         "app._run_command = lambda _: list(w.run_in_forks(work, [1, 2], 2, int))\n"

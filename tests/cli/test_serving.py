@@ -32,6 +32,18 @@ def test_text_json_csv_and_chart(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert len(capsys.readouterr().out.splitlines()) == 61
 
 
+def test_so_few_requests_that_no_steady_state_shows_are_not_called_sustained(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = ("--input-tokens", "2048", "--output-tokens", "512", "--rate", "1")
+    assert serve(*options, "--count", "20", gpu="l4") == 0
+    out = capsys.readouterr().out
+    assert "the load is sustained:" not in out.replace("whether the load is sustained:", "")
+    assert "too few requests to say whether the load is sustained: 1.00 requests/s arrive, 0.2" in out
+    assert serve(*EQUAL[:4], "--count", "200", "--rate", "2") == 0
+    assert "the load is sustained: the backlog does not grow" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [

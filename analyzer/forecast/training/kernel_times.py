@@ -36,7 +36,7 @@ from analyzer.operators.batches import (
     RowwiseBatch,
 )
 from analyzer.operators.hardware_figures import read_operator_hardware
-from analyzer.operators.names import AttentionKind, DataType, Operator
+from analyzer.operators.names import AttentionKind, Backend, DataType, Operator
 from analyzer.operators.retention import compute_missed_share
 
 OperatorModel = Callable[[OperatorBatch, Gpu], OperatorPrediction]
@@ -126,7 +126,8 @@ def _make_batch(kernels: Sequence[Kernel]) -> OperatorBatch:
         case ProductKernel():
             operator = Operator.BMM if first.is_batched else Operator.GEMM
             m, n, k, batch = (_read(kernels, name) for name in ("m", "n", "k", "batch"))
-            return ProductBatch(operator, first.dtype, m, n, k, batch)
+            # PyTorch asks cuBLAS, whose kernels the rows of TensorRT-LLM timed
+            return ProductBatch(operator, first.dtype, m, n, k, batch, Backend.TRTLLM)
         case RowKernel() if _has_row_family(first):
             return RowwiseBatch(
                 first.operator, first.dtype, _read(kernels, "rows"), _read(kernels, "columns")

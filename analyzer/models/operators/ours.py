@@ -18,7 +18,7 @@ from analyzer.operators.hardware_figures import (
     compute_hardware_features,
     read_operator_hardware,
 )
-from analyzer.operators.names import Backend
+from analyzer.operators.names import Backend, Operator
 from analyzer.operators.places import locate_rows
 from analyzer.text.errors import UsageError
 
@@ -33,7 +33,7 @@ def predict(batch: OperatorBatch, gpu: Gpu, folder: Path | None = None) -> Opera
     """
     family = find_family(batch)
     found = predict_with_weights(batch, gpu, family, find_weights(family, batch, folder))
-    if not isinstance(batch, ProductBatch) or batch.backend is not None:
+    if not isinstance(batch, ProductBatch) or batch.operator is not Operator.GEMM or batch.backend:
         return found
     others = {}
     for backend in Backend:

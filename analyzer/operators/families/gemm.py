@@ -138,18 +138,14 @@ _STORED_RATE = 0.35  # of the L2's bandwidth
 
 
 def count_bytes(batch: ProductBatch) -> Matrix:
-    """Return 3 x rows: bytes of the activations, of the weights with their scales, and of the output."""
-    scales = _SCALE_BYTES.get(batch.dtype, 0.0)
+    """Return 3 x rows: bytes of the activations and of the weights with their scales, and of the output."""
     return np.stack(
         [
-            batch.batch * batch.m * batch.k * (batch.dtype.activation_bytes + scales),
-            batch.batch * batch.n * batch.k * (batch.dtype.weight_bytes + scales),
+            batch.batch * batch.m * batch.k * batch.dtype.stored_activation_bytes,
+            batch.batch * batch.n * batch.k * batch.dtype.stored_weight_bytes,
             batch.batch * batch.m * batch.n * batch.dtype.output_bytes,
         ]
     )
-
-
-_SCALE_BYTES = {DataType.NVFP4: 1 / 16, DataType.FP8_BLOCK: 4 / 128}
 
 
 def compute_terms(batch: ProductBatch, hardware: OperatorHardware, parameters: Parameters) -> ReferenceTerms:
