@@ -28,6 +28,7 @@ from analyzer.operators.families.gemm import count_bytes
 from analyzer.operators.family import find_family
 from analyzer.operators.hardware_figures import compute_hardware_features, read_operator_hardware
 from analyzer.operators.measured import MeasuredBatch
+from analyzer.operators.names import Backend
 
 Matrix = NDArray[np.float64]
 Row = list[str | float]
@@ -49,11 +50,13 @@ def main() -> None:
 
 
 def load_set(name: str) -> list[MeasuredBatch]:
-    """Return the rows of "scaled_mm", or of a data type of aiconfigurator's products, fewer at random."""
+    """Return the rows of "scaled_mm", or of a data type of TensorRT-LLM's products, fewer at random."""
     if name == "scaled_mm":
         measured = load_scaled_products(DATA / "pipeweave")
     else:
-        measured = [b for b in load_products(DATA / "aiconfigurator") if b.batch.dtype == name]
+        measured = [
+            b for b in load_products(DATA / "aiconfigurator", [Backend.TRTLLM]) if b.batch.dtype == name
+        ]
     random = np.random.default_rng(0)
     return [
         batch.select(np.sort(random.choice(len(batch), min(len(batch), _N_JUDGED), replace=False)))

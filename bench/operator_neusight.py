@@ -18,6 +18,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from fit_linear import fit_lines
 from fit_neusight import NeuSightProfile, NeuSightSettings, learn_neusight
@@ -241,7 +242,7 @@ def _concatenate(batches: Sequence[TiledBatch]) -> TiledBatch:
         for name in first.__struct_fields__
         if isinstance(getattr(first, name), np.ndarray)
     }
-    return type(first)(first.operator, first.dtype, **columns)
+    return msgspec.structs.replace(first, **columns)
 
 
 def as_measured(profile: ProfiledBatch) -> MeasuredBatch:

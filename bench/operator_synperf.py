@@ -54,7 +54,7 @@ from analyzer.models.operators.synperf import measure_gap_with_ceiling
 from analyzer.operators.batches import Column, MoeBatch, ProductBatch
 from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.measured import MeasuredBatch, Timing
-from analyzer.operators.names import DataType, Operator
+from analyzer.operators.names import Backend, DataType, Operator
 from analyzer.operators.pipe_figures import PipeFigures
 from analyzer.operators.synperf_features import (
     KernelCategory,
@@ -291,9 +291,9 @@ def keep(operator: Operator) -> list[MeasuredBatch]:
 
 
 def load_bf16_products() -> list[MeasuredBatch]:
-    """Return a random part of aiconfigurator's bf16 products of each GPU."""
+    """Return a random part of aiconfigurator's bf16 products of each GPU, by TensorRT-LLM."""
     random = np.random.default_rng(SEED)
-    parts = aiconfigurator_gemm.load_products(DATA / "aiconfigurator")
+    parts = aiconfigurator_gemm.load_products(DATA / "aiconfigurator", [Backend.TRTLLM])
     return [
         part.select(np.sort(random.choice(len(part), min(GEMM_ROWS_PER_GPU, len(part)), replace=False)))
         for part in parts
