@@ -55,8 +55,9 @@ class OperatorTimer:
         if block is None:
             if len(self._blocks) >= _KEPT_BLOCKS:
                 self._blocks.clear()
-            times = predict_unleveled(work.make_rows(number * _BLOCK_ROWS + 1, _BLOCK_ROWS), self._gpu)
-            block = np.stack([times.prediction.time_us, times.sm_share], axis=1)
+            block = _tabulate(
+                predict_unleveled(work.make_rows(number * _BLOCK_ROWS + 1, _BLOCK_ROWS), self._gpu)
+            )
             self._blocks[work.kind, number] = block
         us, sm_share = block[place].tolist()
         return (us * self._find_level(work, sustained) ** sm_share if sm_share else us), sm_share
@@ -72,6 +73,12 @@ class OperatorTimer:
         if key not in self._levels:
             self._levels[key] = compute_level(work.make_rows(1, 1), self._gpu, sustained)
         return self._levels[key]
+
+
+def _tabulate(found: OperatorPrediction) -> NDArray[np.float64]:
+    """Return rows x (us, share of it that the SMs decide)."""
+    share = np.zeros(len(found.time_us)) if found.sm_share is None else found.sm_share
+    return np.stack([found.time_us, share], axis=1)
 
 
 def _describe(call: ModeledCall, backend: Backend) -> _Workload:

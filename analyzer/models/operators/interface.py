@@ -21,6 +21,8 @@ class OperatorPrediction(Struct, frozen=True):
     basis: str  # one phrase: "learned on 12,000 rows of this GPU (aiconfigurator, interval times)"
     # of the kernels alone, where the times are intervals with the host's launch in them; None: time_us
     gpu_us: Column | None = None
+    # share of each time that the SMs decide, see `ReferenceTerms`; None: not told apart
+    sm_share: Column | None = None
     timing: str = ""  # what the times span: "kernel", "interval", "ncu"; empty where nothing measured says
     terms_us: Mapping[str, Column] = {}  # what a time was made of, for --explain
     level_name: str = ""  # of the model and set of weights that a calibration levels: "ours-gemm-bf16"

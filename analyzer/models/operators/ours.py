@@ -101,19 +101,20 @@ def predict_with_weights(
     found = msgspec.structs.replace(
         found,
         gpu_us=None if terms.gpu_us is None else terms.gpu_us * found.time_us / terms.total_us,
+        sm_share=terms.sm_share,
         terms_us=_list_terms(terms, found.time_us),
         locate=partial(locate_rows, batch, terms),
     )
-    if isinstance(batch, ProductBatch) and batch.backend not in (None, *_list_backends(weights)):
+    if isinstance(batch, ProductBatch) and batch.backend not in (None, _find_backend(weights)):
         basis = f"no row of {batch.backend}'s kernels: {found.basis}"
         found = msgspec.structs.replace(found, basis=basis)
     return found if _has_taught(weights, batch) else _mark_derived(found, weights, batch)
 
 
-def _list_backends(weights: LearnedWeights) -> tuple[Backend, ...]:
-    """Return the backend whose kernels taught a set of weights: the one in its name, else TensorRT-LLM."""
-    named = tuple(backend for backend in Backend if weights.name.endswith(f"-{backend}"))
-    return named or (Backend.TRTLLM,)
+def _find_backend(weights: LearnedWeights) -> Backend:
+    """Return whose kernels taught a set of weights: the backend in its name, else TensorRT-LLM."""
+    named = (backend for backend in Backend if weights.name.endswith(f"-{backend}"))
+    return next(named, Backend.TRTLLM)
 
 
 def knows_gpu(weights: LearnedWeights, gpu: Gpu) -> bool:

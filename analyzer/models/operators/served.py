@@ -2,8 +2,7 @@
 
 Measurements call one operator again and again, in milliseconds. A served model differs in three ways:
 
-- Its layers take turns, so the L2 holds nothing of a product's weights: the reference without what stayed in
-  the L2, over the reference with it, times the measured kernel's time.
+- Its layers take turns, so the L2 holds nothing of a product's weights (`ProductBatch.is_cold`).
 - It computes for seconds, so large products run at the rate that power and heat allow for long. What the
   model says of one large product is brought to that sustained rate, and others by the share of their time
   that the SMs decide: us · level^share. Of a GPU whose own products taught, a difference within the spread of
@@ -21,7 +20,6 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from msgspec import Struct
 
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.serving_figures import load_serving_figures
@@ -29,19 +27,11 @@ from analyzer.models.operators import ours
 from analyzer.models.operators.interface import OperatorPrediction
 from analyzer.operators.batches import Column, OperatorBatch, ProductBatch
 from analyzer.operators.family import find_family
-from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.names import Operator
 from analyzer.operators.sustained_rates import SustainedRates, find_sustained_rates
 
 _LARGE = (32768.0, 8192.0, 8192.0)  # m, n, k of a product whose rate is the sustained one
 _FLOPS_PER_US = 1e6  # of one TF
-
-
-class ServedTimes(Struct, frozen=True):
-    """Times of a batch in a served model, before the level of the sustained rate."""
-
-    prediction: OperatorPrediction
-    sm_share: Column  # of each time, to which the level applies; 0 where no tensor core decides
 
 
 def predict_served(
@@ -53,28 +43,19 @@ def predict_served(
     Raises UsageError for an operator that no family serves.
     """
     found = predict_unleveled(batch, gpu, folder)
-    if not found.sm_share.any():
-        return found.prediction
+    if found.sm_share is None:
+        return found
     rates = sustained or find_sustained_rates(gpu)
-    level = compute_level(batch, gpu, rates, folder)
-    scaled = _scale(found.prediction, level**found.sm_share)
+    scaled = _scale(found, compute_level(batch, gpu, rates, folder) ** found.sm_share)
     basis = f"{scaled.basis}; weights not in the L2, large products at {rates.find(batch.dtype):.3g} TFLOP/s"
     return msgspec.structs.replace(scaled, basis=basis)
 
 
-def predict_unleveled(batch: OperatorBatch, gpu: Gpu, folder: Path | None = None) -> ServedTimes:
+def predict_unleveled(batch: OperatorBatch, gpu: Gpu, folder: Path | None = None) -> OperatorPrediction:
     """Return times of a batch in a served model, but for the level of the sustained rate."""
-    found = ours.predict(batch, gpu, folder)
-    if found.gpu_us is not None:
-        found = _scale(found, found.gpu_us / found.time_us)
-    if not isinstance(batch, ProductBatch):
-        return ServedTimes(found, np.zeros(len(batch)))
-    family = find_family(batch)
-    weights = ours.find_weights(family, batch, folder)
-    cold = msgspec.structs.replace(batch, is_cold=True)
-    terms = ours.compute_batch_terms(cold, read_operator_hardware(gpu), family, weights)
-    share = np.zeros(len(batch)) if terms.sm_share is None else terms.sm_share
-    return ServedTimes(_scale(found, terms.total_us / found.terms_us["reference"]), share)
+    asked = msgspec.structs.replace(batch, is_cold=True) if isinstance(batch, ProductBatch) else batch
+    found = ours.predict(asked, gpu, folder)
+    return found if found.gpu_us is None else _scale(found, found.gpu_us / found.time_us)
 
 
 def compute_level(
@@ -87,7 +68,9 @@ def compute_level(
     m, n, k = (np.array([size]) for size in _LARGE)
     large = msgspec.structs.replace(batch, operator=Operator.GEMM, m=m, n=n, k=k, batch=np.ones(1))
     found = predict_unleveled(large, gpu, folder)
-    own_tflops = float(2.0 * _LARGE[0] * _LARGE[1] * _LARGE[2] / found.prediction.time_us[0] / _FLOPS_PER_US)
+    if found.sm_share is None:
+        return 1.0
+    own_tflops = float(2.0 * _LARGE[0] * _LARGE[1] * _LARGE[2] / found.time_us[0] / _FLOPS_PER_US)
     weights = ours.find_weights(find_family(batch), batch, folder)
     if weights is not None and ours.knows_gpu(weights, gpu):
         known = find_sustained_rates(gpu)
@@ -100,10 +83,13 @@ def compute_level(
 
 
 def _scale(found: OperatorPrediction, factor: Column) -> OperatorPrediction:
+    """Return a prediction with its times multiplied, and as a term what that adds."""
+    added_us = found.time_us * (factor - 1.0) + found.terms_us.get("served", 0.0)
     return msgspec.structs.replace(
         found,
         time_us=found.time_us * factor,
         low_us=found.low_us * factor,
         high_us=found.high_us * factor,
         gpu_us=None,
+        terms_us={**found.terms_us, "served": added_us},
     )
