@@ -74,7 +74,7 @@ class NormCall(Struct, frozen=True):
 
     @property
     def is_of_heads(self) -> bool:
-        """Whether rows are heads, of which one CTA normalizes several."""
+        """Return whether rows are heads, of which one CTA normalizes several."""
         return self.name in ("q_norm", "k_norm")
 
 

@@ -55,10 +55,8 @@ class OperatorTimer:
         if block is None:
             if len(self._blocks) >= _KEPT_BLOCKS:
                 self._blocks.clear()
-            block = _tabulate(
-                predict_unleveled(work.make_rows(number * _BLOCK_ROWS + 1, _BLOCK_ROWS), self._gpu)
-            )
-            self._blocks[work.kind, number] = block
+            batch = work.make_rows(number * _BLOCK_ROWS + 1, _BLOCK_ROWS)
+            block = self._blocks[work.kind, number] = _tabulate(predict_unleveled(batch, self._gpu))
         us, sm_share = block[place].tolist()
         return (us * self._find_level(work, sustained) ** sm_share if sm_share else us), sm_share
 
@@ -84,14 +82,7 @@ def _tabulate(found: OperatorPrediction) -> NDArray[np.float64]:
 def _describe(call: ModeledCall, backend: Backend) -> _Workload:
     match call:
         case ProductCall():
-            n, k, dtype = call.local_n, call.k, call.dtype
-            return _Workload(
-                (Operator.GEMM, dtype, (n, k)),
-                call.m,
-                lambda rows, ones: ProductBatch(
-                    Operator.GEMM, dtype, rows, n * ones, k * ones, ones, backend
-                ),
-            )
+            return _describe_product(call, backend)
         case NormCall():
             return _describe_rows(
                 Operator.FUSED_ADD_RMSNORM if call.adds_residual else Operator.RMSNORM, call.rows, call.dim

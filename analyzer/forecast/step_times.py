@@ -150,12 +150,14 @@ def _compute_width(parts: Sequence[float], host_us: float, total_us: float, rate
     return _INTERVAL_SIGMAS * sqrt(squares + (host_us * host) ** 2) / total_us
 
 
-def describe_call(call: OperatorCall, rates: ServingRates) -> tuple[float, float, str]:
-    """Return the ends of the 80 % interval of one launch, us, and what its time rests on."""
+def describe_call(call: OperatorCall, parts: CallTime, rates: ServingRates) -> tuple[float, float, str]:
+    """Return the ends of the 80 % interval of one launch, us, and what its time rests on.
+
+    parts: the time of the call.
+    """
     if isinstance(call, ModeledCall) and not (isinstance(call, NormCall) and call.is_of_heads):
         found = rates.operators.predict(call, rates.sustained)
         return float(found.low_us[0]), float(found.high_us[0]), found.basis
-    parts = time_call(call, rates)
     low, high = spread_interval(sum(parts), _compute_width(parts, 0.0, sum(parts), rates))
     return low, high, f"{_identify(call, rates)[1].value} figures"
 

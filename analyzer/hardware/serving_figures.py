@@ -37,7 +37,7 @@ class MemoryFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     kinds: tuple[str, ...]
     has_ecc: bool = True  # of the product, see `DeviceMemory.has_ecc`
     cache_share: HardwareParameter  # keys and values in decoding
-    row_share: HardwareParameter  # norms and activations
+    row_share: HardwareParameter  # kernels that stream rows, such as norms of heads and KV writes
 
 
 class AttentionFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -20,6 +20,10 @@ from analyzer.ir.scheduling import Basis, TensorRate
 from analyzer.operators.names import DataType
 from analyzer.text.errors import HardwareError
 
+_MHZ_TFLOPS = 2e-6  # TF of one multiply-add per cycle at one MHz
+_UNLIMITED = 0.9  # of the ceiling: a GPU at this rate has power to spare
+_SINGLE_PRECISION_PART = 8.0  # of the 16-bit rate, where the file has no FP32 peak
+
 
 class SustainedRates(Struct, frozen=True):
     """Sustained rates of a GPU's large products in TF (1e12 operations a second), by the operands' width."""
@@ -43,11 +47,6 @@ class SustainedRates(Struct, frozen=True):
                 return self.tensor_tflops / 2.0
             case _:
                 return self.tensor_tflops
-
-
-_MHZ_TFLOPS = 2e-6  # TF of one multiply-add per cycle at one MHz
-_UNLIMITED = 0.9  # of the ceiling: a GPU at this rate has power to spare
-_SINGLE_PRECISION_PART = 8.0  # of the 16-bit rate, where the file has no FP32 peak
 
 
 def find_sustained_rates(

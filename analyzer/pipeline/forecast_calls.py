@@ -23,7 +23,7 @@ def make_call_entries(step: Step, rates: ServingRates) -> tuple[ForecastCallEntr
 
 def _make_entry(call: OperatorCall, phase: str, rates: ServingRates) -> ForecastCallEntry:
     time = time_call(call, rates)
-    low_us, high_us, basis = describe_call(call, rates)
+    low_us, high_us, basis = describe_call(call, time, rates)
     parts = {name: part for name, part in zip(time._fields, time, strict=True) if part}
     time_us = sum(time)
     return ForecastCallEntry(

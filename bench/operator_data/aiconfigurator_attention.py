@@ -75,11 +75,11 @@ def load_named_kernels(data: Path, *, seed: int = 0, limit: int = 0) -> list[Mea
         for table in (context.filter(pc.greater_equal(context["isl"], 512)), generation)
     ]
     ada = pa.concat_tables([_sample(table, seed, limit) for table in fa2])
-    hopper = [_sample(table, seed, limit) for table in fa3]
+    prefills, decodes = (_sample(table, seed, limit) for table in fa3)
     kinds = (
         ("l40s", AttentionKind.FA2_PAGED, ada, LAUNCH_GAP_US),
-        ("h100-sxm", AttentionKind.FA3_PAGED, hopper[0], LAUNCH_GAP_US + CACHE_WRITE_US),
-        ("h100-sxm", AttentionKind.FA3_PAGED, hopper[1], LAUNCH_GAP_US),
+        ("h100-sxm", AttentionKind.FA3_PAGED, prefills, LAUNCH_GAP_US + CACHE_WRITE_US),
+        ("h100-sxm", AttentionKind.FA3_PAGED, decodes, LAUNCH_GAP_US),
     )
     found = []
     for gpu, kind, table, other_us in kinds:

@@ -9,7 +9,8 @@ Measurements call one operator again and again, in milliseconds. A served model 
   sustained rates is left as it is.
 - Kernels are launched by a CUDA graph or far ahead of them: the kernel's own time, without the host's launch.
 
-Invariant: the largest products reach the sustained rate; those bound by memory do not depend on it.
+Invariant: the largest products reach the sustained rate, within its spread where their GPU taught; those
+bound by memory do not depend on it.
 
 Example: an L20 sustains 111 TF where the transferred model says 101: a prefill's products take 9 % less, a
 decode's of 8 rows, whose SMs decide 5 % of the time, half a percent.

@@ -73,10 +73,10 @@ def _plan_work(batch: AttentionBatch, hardware: OperatorHardware) -> AttentionWo
     issue_share = np.ones(len(batch))
     query_bytes = np.full(len(batch), element_bytes)
     step_share = np.ones(len(batch))
+    is_decode = _find_decodes(requests)
     if batch.kind in _FA3:
-        step_share = np.where(_find_decodes(requests), FA3_DECODE_SHARE, 1.0)
+        step_share = np.where(is_decode, FA3_DECODE_SHARE, 1.0)
     if batch.kind is AttentionKind.GENERIC:
-        is_decode = _find_decodes(requests)
         appends = np.where(is_decode, 0.0, 1.0)
         is_shared = policy.packs & (batch.heads > batch.kv_heads)
         issue_share = np.where(is_decode & ~is_shared, ONE_HEAD_ISSUE_SHARE, 1.0)
@@ -113,10 +113,10 @@ def _choose_policy(batch: AttentionBatch, requests: Requests, hardware: Operator
     if batch.kind in _FA2:
         return TilePolicy(packed, np.ones(len(batch), dtype=bool), np.ones(len(batch), dtype=bool))
     wide = np.full(len(batch), 128.0)
+    is_decode = _find_decodes(requests)
     if batch.kind in _FA3:
         tile = np.where(batch.head_dim <= 64.0, 192.0, wide)
-        return TilePolicy(tile, np.ones(len(batch), dtype=bool), _find_decodes(requests))
-    is_decode = _find_decodes(requests)
+        return TilePolicy(tile, np.ones(len(batch), dtype=bool), is_decode)
     packs = is_decode & (group <= WIDEST_PACKED_GROUP)
     wide = np.where(mean_q <= 64.0, 64.0, wide)
     splits = is_decode

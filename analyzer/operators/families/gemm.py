@@ -215,8 +215,9 @@ def find_working_set(batch: ProductBatch, least: Matrix, hardware: OperatorHardw
     too. SGLang's and vLLM's cycle through six: on an L40S weights of a sixth of its L2 stay, larger ones do
     not. What is cold passes more than an L2, as far as most rows that taught.
     """
-    copies = np.clip(np.ceil(hardware.l2_bytes / least[1]), 1.0, 5.0)
-    if batch.backend not in (None, Backend.TRTLLM):
+    if batch.backend in (None, Backend.TRTLLM):
+        copies = np.clip(np.ceil(hardware.l2_bytes / least[1]), 1.0, 5.0)
+    else:
         copies = np.full(len(batch), 6.0)
     passed: Column = copies * least[1] + least[0] + STORED_SPACE * least[2]
     return np.maximum(passed, _COLD_PASSED * hardware.l2_bytes) if batch.is_cold else passed
