@@ -217,7 +217,7 @@ def test_bytes_follow_the_bandwidth_and_operations_the_rate():
         sustained=msgspec.structs.replace(sustained, tensor_tflops=2 * sustained.tensor_tflops),
     )
     assert time_call(call, faster).cache == pytest.approx(time_call(call, rates).cache / 2)
-    assert sum(time_call(product, stronger)) == pytest.approx(sum(time_call(product, rates)) / 2, rel=0.05)
+    assert sum(time_call(product, stronger)) == pytest.approx(sum(time_call(product, rates)) / 2, rel=0.02)
 
 
 def test_kv_bytes_of_a_decode_are_keys_and_values_of_all_requests():
@@ -279,8 +279,8 @@ def test_experts_are_read_when_a_token_meets_them():
         return time_call(msgspec.structs.replace(one, **changes), rates).experts
 
     weights_us = 3 * 4096 * 1536 * 2.0 / (rates.bandwidth_gbps * 1e3)
-    assert 8 * weights_us < time() < 16 * weights_us
-    assert 2.5 * time() < time(tokens=4) < 4.5 * time()  # few tokens meet other experts
+    assert 8 * weights_us < time() < 12 * weights_us
+    assert time(tokens=4) == pytest.approx(4 * time(), rel=0.15)  # few tokens meet other experts
     assert time(tokens=2000) < 30 * time()  # many meet the same 128
     assert time(tokens=64, experts=64, share_of_routed=0.5) < time(tokens=64)
 
