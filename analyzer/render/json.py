@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,17 @@ def make_json_schema(schema: str) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a report or a baseline by its `schema`: `warplens/analyze/1`."""
     draft = "https://json-schema.org/draft/2020-12/schema"
     url = f"{_SCHEMA_BASE_URL}/{make_schema_file_name(schema)}"
-    return {"$schema": draft, "$id": url, **msgspec.json.schema(PUBLISHED_TYPES[schema])}
+    return {"$schema": draft, "$id": url, **_unindent(msgspec.json.schema(PUBLISHED_TYPES[schema]))}
+
+
+def _unindent(part: Any) -> Any:
+    """Return a part of a schema without the indentation of docstrings, which msgspec keeps before 0.23."""
+    if isinstance(part, dict):
+        return {
+            key: cleandoc(value) if key == "description" and isinstance(value, str) else _unindent(value)
+            for key, value in part.items()
+        }
+    return [_unindent(value) for value in part] if isinstance(part, list) else part
 
 
 def make_schema_file_name(schema: str) -> str:
