@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 from analyzer.hardware.gpu_selection import find_gpus
 from analyzer.tuning.fused_moe_space import CONFIG_COLUMNS, KERNEL, Integers, MoeShape
 from analyzer.tuning.kernel_facts import load_shipped_facts
+from analyzer.tuning.moe_figures import MoeFigures, load_moe_figures
 from analyzer.tuning.moe_ranking import compute_intervals, find_candidates
-from analyzer.tuning.moe_time_model import CONSTANTS, Floats, MoeModelConstants, MoeTimeModel
+from analyzer.tuning.moe_time_model import Floats, MoeTimeModel
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "moe-ranking.md"
@@ -45,30 +46,31 @@ _SWEEP_CONFIG = re.compile(r"/(\d+)x(\d+)x(\d+)_g(\d+)_w(\d+)_s(\d+)$")
 _TEMPERATURE, _PRIOR_WIDTH, _TIME_WEIGHT = 0.006, 0.35, 12.0
 _MAX_ERROR = 0.3
 # Where fits begin, and what they are held to: read off single rows, before any fit.
-START = MoeModelConstants(
-    hbm_efficiency=0.95,
-    gddr_efficiency=0.885,
-    hbm_piece_64=0.67,
-    hbm_piece_128=0.98,
-    hbm_piece_256=1.01,
-    gddr_piece_64=0.93,
-    gddr_piece_128=0.97,
-    gddr_piece_256=0.98,
-    queue=0.3,
-    held_share=1.0,
-    group_cost=0.006,
-    drain_cost=0.03,
-    l2_efficiency=0.95,
-    warp_mma_efficiency=0.93,
-    warpgroup_mma_efficiency=0.95,
-    exposed_cycles=400.0,
-    load_cycles=450.0,
-    cta_cycles=2300.0,
-    spread=0.04,
-    launch_us=1.9,
-    norm=4.0,
-    latency_norm=2.7,
-)
+_STARTS = {
+    "hbm_efficiency": 0.95,
+    "gddr_efficiency": 0.885,
+    "hbm_piece_64": 0.67,
+    "hbm_piece_128": 0.98,
+    "hbm_piece_256": 1.01,
+    "gddr_piece_64": 0.93,
+    "gddr_piece_128": 0.97,
+    "gddr_piece_256": 0.98,
+    "queue": 0.3,
+    "held_share": 1.0,
+    "group_cost": 0.006,
+    "drain_cost": 0.03,
+    "l2_efficiency": 0.95,
+    "warp_mma_efficiency": 0.93,
+    "warpgroup_mma_efficiency": 0.95,
+    "exposed_cycles": 400.0,
+    "load_cycles": 450.0,
+    "cta_cycles": 2300.0,
+    "spread": 0.04,
+    "launch_us": 1.9,
+    "norm": 4.0,
+    "latency_norm": 2.7,
+}
+START = replace(load_moe_figures(), **_STARTS)
 _TEACHING_STEP = 3  # every third shape of the teaching half is enough for so few constants
 
 
@@ -85,15 +87,15 @@ class Case(Struct, frozen=True, eq=False):
     is_whole_sweep: bool
     is_teaching: bool
 
-    def predict(self, constants: MoeModelConstants) -> Floats:
+    def predict(self, constants: MoeFigures) -> Floats:
         """Return the times of all candidates."""
-        return self.model.set_constants(constants).predict(self.shape, self.configs, self.rows).time_us
+        return self.model.set_figures(constants).predict(self.shape, self.configs, self.rows).time_us
 
 
 def make_model(gpu: str) -> MoeTimeModel:
-    """Return the model of a GPU with the constants of the code."""
+    """Return the model of a GPU with the shipped figures."""
     found = find_gpus(gpu)[0]
-    return MoeTimeModel(found, load_shipped_facts(KERNEL, found.file.arch))
+    return MoeTimeModel(found, load_shipped_facts(KERNEL, found.file.arch), load_moe_figures())
 
 
 def make_case(
@@ -178,7 +180,7 @@ def score(cases: Sequence[Case], orders: Sequence[Integers], times: Sequence[Flo
     )
 
 
-def score_model(cases: Sequence[Case], constants: MoeModelConstants) -> Score:
+def score_model(cases: Sequence[Case], constants: MoeFigures) -> Score:
     """Return what the model reaches."""
     times = [case.predict(constants) for case in cases]
     return score(cases, [np.argsort(each, kind="stable") for each in times], times)
@@ -205,7 +207,7 @@ def order_by_chance(case: Case) -> Integers:
     return np.random.default_rng(seed).permutation(len(case.configs))
 
 
-def fit(cases: Sequence[Case], start: MoeModelConstants, n_evaluations: int) -> MoeModelConstants:
+def fit(cases: Sequence[Case], start: MoeFigures, n_evaluations: int) -> MoeFigures:
     """Return constants for a ranking that puts good configurations first and times that are right.
 
     The loss of a shape is minus the logarithm of the weight of its good configurations, of weights that fall
@@ -214,16 +216,16 @@ def fit(cases: Sequence[Case], start: MoeModelConstants, n_evaluations: int) -> 
     """
     from scipy.optimize import minimize
 
-    names = list(asdict(start))
+    names = list(_STARTS)
     first = np.array([getattr(start, name) for name in names])
     by_gpu: dict[str, list[Case]] = {}
     for case in cases:
         if case.is_good.any():
             by_gpu.setdefault(case.model.gpu.key, []).append(_narrow(case, start))
 
-    def make(shift: Floats) -> MoeModelConstants:
+    def make(shift: Floats) -> MoeFigures:
         values = first * np.exp(shift)
-        return MoeModelConstants(**dict(zip(names, values.tolist(), strict=True)))
+        return replace(start, **dict(zip(names, values.tolist(), strict=True)))
 
     def compute_loss(shift: Floats) -> float:
         constants, total = make(np.clip(shift, -2.0, 2.0)), 0.0
@@ -243,7 +245,7 @@ def fit(cases: Sequence[Case], start: MoeModelConstants, n_evaluations: int) -> 
     return make(found.x)
 
 
-def _narrow(case: Case, constants: MoeModelConstants) -> Case:
+def _narrow(case: Case, constants: MoeFigures) -> Case:
     """Leave out candidates that are nowhere near the best."""
     times = case.predict(constants)
     kept = (times < 1.12 * times.min()) | np.isfinite(case.known_us) & ~(case.known_us > 1.3 * case.best_us)
@@ -253,7 +255,7 @@ def _narrow(case: Case, constants: MoeModelConstants) -> Case:
     )  # fmt: skip
 
 
-def _compute_case_loss(case: Case, constants: MoeModelConstants) -> float:
+def _compute_case_loss(case: Case, constants: MoeFigures) -> float:
     logs = np.log(case.predict(constants))
     weights = np.exp((logs.min() - logs) / _TEMPERATURE)
     share = weights[case.is_good].sum() / weights.sum()
@@ -262,10 +264,10 @@ def _compute_case_loss(case: Case, constants: MoeModelConstants) -> float:
     return float(-np.log(share + 1e-4) + _TIME_WEIGHT * min(float(np.mean(errors)), _MAX_ERROR))
 
 
-def check_rows(constants: MoeModelConstants) -> Iterator[tuple[str, ...]]:
+def check_rows(constants: MoeFigures) -> Iterator[tuple[str, ...]]:
     """Yield for each GPU of rows/moe.csv how its times stand to the predicted best ones."""
     ratios: dict[str, list[float]] = {}
-    models = {name: make_model(key).set_constants(constants) for name, key in _ROW_GPUS.items()}
+    models = {name: make_model(key).set_figures(constants) for name, key in _ROW_GPUS.items()}
     with open(DATA / "rows" / "moe.csv", newline="") as stream:
         for record in csv.DictReader(stream):
             if record["gpu"] in models:
@@ -278,20 +280,16 @@ def check_rows(constants: MoeModelConstants) -> Iterator[tuple[str, ...]]:
         yield name, str(len(each)), f"{low:.2f}", f"{median:.2f}", f"{high:.2f}"
 
 
-def check_intervals(
-    cases: dict[str, list[Case]], fits: dict[str, MoeModelConstants]
-) -> Iterator[tuple[str, ...]]:
+def check_intervals(cases: dict[str, list[Case]], fits: dict[str, MoeFigures]) -> Iterator[tuple[str, ...]]:
     """Yield for each GPU the shares of times in their 80 % intervals: of best ones, and of whole sweeps."""
     for gpu, each in cases.items():
         held = [case for case in each if not case.is_teaching]
-        yield f"{gpu}: other half", *_count_held(held, CONSTANTS, is_fitted=True)
+        yield f"{gpu}: other half", *_count_held(held, load_moe_figures(), is_fitted=True)
         if gpu in fits:
             yield f"{gpu}: fitted without it", *_count_held(each, fits[gpu], is_fitted=False)
 
 
-def _count_held(
-    cases: Sequence[Case], constants: MoeModelConstants, *, is_fitted: bool
-) -> tuple[str, str, str]:
+def _count_held(cases: Sequence[Case], constants: MoeFigures, *, is_fitted: bool) -> tuple[str, str, str]:
     best, swept = [], list[bool]()
     for case in cases:
         known = np.isfinite(case.known_us)
@@ -321,7 +319,7 @@ def main() -> None:
     if given.fit:
         write_fits(cases, given.evaluations)
     fits = (
-        {name: MoeModelConstants(**each) for name, each in json.loads(FITS.read_text()).items()}
+        {name: replace(load_moe_figures(), **each) for name, each in json.loads(FITS.read_text()).items()}
         if FITS.exists()
         else {}
     )
@@ -350,15 +348,14 @@ def write_fits(cases: dict[str, list[Case]], n_evaluations: int) -> None:
 _HEAD = ("ranking", "shapes", "first", "first 5", "first 10", "error of best", "loss of 1", "of 5", "of 10")
 
 
-def render_page(cases: dict[str, list[Case]], fits: dict[str, MoeModelConstants]) -> str:
+def render_page(cases: dict[str, list[Case]], fits: dict[str, MoeFigures]) -> str:
     """Return docs/moe-ranking.md."""
     rows = []
     for gpu, each in cases.items():
         held = [case for case in each if not case.is_teaching]
-        rows.append(describe(f"{gpu}: model, other half", score_model(held, CONSTANTS)))
-        rows.append(
-            describe(f"{gpu}: model, fitted half", score_model([c for c in each if c.is_teaching], CONSTANTS))
-        )
+        taught = [case for case in each if case.is_teaching]
+        rows.append(describe(f"{gpu}: model, other half", score_model(held, load_moe_figures())))
+        rows.append(describe(f"{gpu}: model, fitted half", score_model(taught, load_moe_figures())))
         if gpu in fits:
             rows.append(describe(f"{gpu}: model fitted without it", score_model(each, fits[gpu])))
         for name, order in (
@@ -368,7 +365,7 @@ def render_page(cases: dict[str, list[Case]], fits: dict[str, MoeModelConstants]
         ):
             rows.append(describe(f"{gpu}: {name}", score(held, [order(case) for case in held])))
     absolute = render_table(
-        ("GPU", "rows", "lowest tenth", "median", "highest tenth"), list(check_rows(CONSTANTS))
+        ("GPU", "rows", "lowest tenth", "median", "highest tenth"), list(check_rows(load_moe_figures()))
     )
     intervals = render_table(
         ("GPU", "shapes", "best configuration", "all configurations"), list(check_intervals(cases, fits))
@@ -407,7 +404,7 @@ did not see; on GPUs that were not fitted they are half as wide again, which is 
 `rows/moe.csv` has times of SGLang's configuration without tuning, which it does not name. Over the time that
 the ranking predicts of its first (1 where that configuration was as good as the best; none was fitted):
 
-{absolute}""".replace("{n}", str(len(asdict(CONSTANTS))))
+{absolute}""".replace("{n}", str(len(_STARTS)))
 
 
 if __name__ == "__main__":

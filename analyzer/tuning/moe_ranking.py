@@ -8,18 +8,15 @@ are.
 
 import math
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
 
 import numpy as np
-import tomli
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.fingerprint import compute_model_fingerprint
 from analyzer.hardware.gpu import Gpu
 from analyzer.report.tune_schema import RankedConfigEntry, TuneRankReport
-from analyzer.resources import find_data_folder
 from analyzer.text.csv_table import read_csv_table
 from analyzer.text.errors import HardwareError, InputError
 from analyzer.tuning.fused_moe_space import (
@@ -35,11 +32,10 @@ from analyzer.tuning.fused_moe_space import (
     list_configs,
 )
 from analyzer.tuning.kernel_facts import KernelFacts, load_shipped_facts
+from analyzer.tuning.moe_figures import MoeFigures, list_fitted_gpus, load_moe_figures
 from analyzer.tuning.moe_time_model import (
     BOUNDS,
-    CONSTANTS,
     Floats,
-    MoeModelConstants,
     MoeTimeModel,
     MoeTimes,
 )
@@ -82,13 +78,6 @@ class Candidates(Struct, frozen=True, eq=False):
     pruned: Mapping[str, int]
 
 
-@cache
-def list_fitted_gpus() -> tuple[str, ...]:
-    """Return the keys of the GPUs that the constants of the time model were fitted on."""
-    text = (find_data_folder("hwdb") / "tuning" / f"{KERNEL}.toml").read_text(encoding="utf-8")
-    return tuple(tomli.loads(text)["gpus"])
-
-
 class Measurements(Struct, frozen=True, eq=False):
     """Measured times of one shape by configuration."""
 
@@ -101,19 +90,19 @@ def rank_configs(
     *,
     facts: KernelFacts | None = None,
     measurements: Measurements | None = None,
-    constants: MoeModelConstants = CONSTANTS,
+    figures: MoeFigures | None = None,
     top: int | None = None,
     dtype: str = "bf16",
 ) -> TuneRankReport:
     """Return the configurations of a shape on a GPU with their times, best first.
 
-    facts: of the compiled codes; the shipped ones of the GPU's architecture where None.
+    facts, figures: of the compiled codes and of the model; the shipped ones where None.
     Raises UsageError for an impossible shape, HardwareError for a GPU without facts or figures.
     """
     check_shape(shape)
     facts = facts or load_shipped_facts(KERNEL, gpu.code[0])
     is_fitted = gpu.measured_key in list_fitted_gpus()
-    model = MoeTimeModel(gpu, facts, constants)
+    model = MoeTimeModel(gpu, facts, figures or load_moe_figures())
     candidates = find_candidates(shape, model)
     times = model.predict(shape, candidates.configs, candidates.rows)
     time_us, is_measured = _apply(measurements, candidates.configs, times.time_us)

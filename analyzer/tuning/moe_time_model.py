@@ -16,6 +16,8 @@ To these come the spread in which the CTAs of the last wave end, a share of a CT
 Rows of padding are not loaded. Routing is balanced: slot i goes to expert i modulo all. An operand set that
 fits into the L2 stays there from launch to launch.
 
+Figures are in hwdb/tuning/fused_moe.toml.
+
 Example: 8 tokens with 8 of 128 experts each read 64 experts' weights once; the DRAM bounds the launch, and
 tiles of 16 rows whose buffers keep 128 KB per SM in flight in pieces of 256 or 512 bytes come first.
 """
@@ -34,47 +36,14 @@ from analyzer.operators.retention import STORED_SPACE, compute_lost_share
 from analyzer.text.errors import HardwareError
 from analyzer.tuning.fused_moe_space import Integers, MoeShape
 from analyzer.tuning.kernel_facts import KernelFacts
+from analyzer.tuning.moe_figures import MoeFigures
 
 Floats = NDArray[np.float64]
 
 BOUNDS = ("DRAM", "L2", "SMs")
 
 
-class MoeModelConstants(Struct, frozen=True, kw_only=True):
-    """Constants of the model; fitted ones by `bench/moe_ranking.py --fit` on half of the open shapes."""
-
-    # Of DRAM bandwidth where pieces of 512 bytes are read.
-    hbm_efficiency: float = 0.9291
-    gddr_efficiency: float = 0.8797
-    # Of that, with pieces of 64, 128 and 256 bytes.
-    hbm_piece_64: float = 0.6696
-    hbm_piece_128: float = 0.9929
-    hbm_piece_256: float = 1.017
-    gddr_piece_64: float = 0.7874
-    gddr_piece_128: float = 0.9347
-    gddr_piece_256: float = 0.9776
-    queue: float = 0.2675
-    held_share: float = 1.018  # of the chain of an iteration in which its tile keeps its buffer
-    group_cost: float = 0.005678  # of the DRAM's time, for each doubling of the group
-    drain_cost: float = 0.02982  # of the DRAM's time, by (stages - 1) / iterations: no loads at a CTA's end
-    l2_efficiency: float = 0.8218
-    warp_mma_efficiency: float = 1.162
-    warpgroup_mma_efficiency: float = 0.8549
-    exposed_cycles: float = 200.5  # per iteration of one CTA: barrier and first fragments
-    load_cycles: float = 473.4  # from request to buffer
-    cta_cycles: float = 2170  # before and after the loop, for the CTAs of an SM together
-    spread: float = 0.03584  # of a CTA's duration
-    launch_us: float = 1.794
-    norm: float = 5.835
-    latency_norm: float = 1.778
-
-
-CONSTANTS = MoeModelConstants()
-_DRAM_LATENCY_CYCLES = 700.0
-_HALF_LOST_AT = 0.49  # of an L2 of two halves, from launch to launch; as products learned it
-_REUSED_L2_SHARE = 0.4  # of the L2, that rows of A may take to be there for the next wave
 _WARPGROUP_ROWS = 64  # tiles with as many use warpgroup products where there are any
-_MIN_BUFFER_SHARE = 0.3
 _UNITS_PER_GB = 1e3  # bytes per microsecond
 
 
@@ -90,7 +59,7 @@ class MoeTimes(Struct, frozen=True, eq=False):
 class MoeTimeModel:
     """The model for one GPU; `facts` have a row for each code."""
 
-    def __init__(self, gpu: Gpu, facts: KernelFacts, constants: MoeModelConstants = CONSTANTS) -> None:
+    def __init__(self, gpu: Gpu, facts: KernelFacts, figures: MoeFigures) -> None:
         """Compute what no shape changes. Raises HardwareError for a GPU without the figures."""
         if gpu.arch is None:
             raise HardwareError(f"{gpu.name}: no figures of the architecture")
@@ -101,33 +70,33 @@ class MoeTimeModel:
         self.l2_bytes = gpu.file.l2.size_bytes.value
         self.ctas_per_sm = _count_ctas_per_sm(gpu, facts)
         self.tensor_ratio = _find_tensor_ratio(gpu, facts)
-        self._take_constants(constants)
+        self._take_figures(figures)
 
-    def set_constants(self, constants: MoeModelConstants) -> "MoeTimeModel":
-        """Return the model with other constants; occupancies are not computed again."""
+    def set_figures(self, figures: MoeFigures) -> "MoeTimeModel":
+        """Return the model with other figures; occupancies are not computed again."""
         other = copy(self)
-        other._take_constants(constants)
+        other._take_figures(figures)
         return other
 
-    def _take_constants(self, constants: MoeModelConstants) -> None:
-        gpu, self.constants = self.gpu, constants
+    def _take_figures(self, figures: MoeFigures) -> None:
+        gpu, self.figures = self.gpu, figures
         assert gpu.arch is not None
-        share = constants.gddr_efficiency if self.is_gddr else constants.hbm_efficiency
+        share = figures.gddr_efficiency if self.is_gddr else figures.hbm_efficiency
         self.dram_bytes_per_us = gpu.file.memory.bandwidth_gbps.value * share * _UNITS_PER_GB
         l2_gbps = gpu.compute_l2_gbps(self.clock_mhz)
-        self.l2_bytes_per_us = l2_gbps * constants.l2_efficiency * _UNITS_PER_GB
+        self.l2_bytes_per_us = l2_gbps * figures.l2_efficiency * _UNITS_PER_GB
         self._prepare_cycles()
 
     def _prepare_cycles(self) -> None:
         """Compute the busiest pipe and the chain of each code, in cycles of an iteration."""
-        facts, constants = self.facts, self.constants
+        facts, figures = self.facts, self.figures
         has_warpgroups = self.gpu.has_unit(SchedClass.MMA_WARPGROUP)
         is_warpgroup = has_warpgroups & (facts.codes[:, 0] >= _WARPGROUP_ROWS)
-        efficiency = np.where(is_warpgroup, constants.warpgroup_mma_efficiency, constants.warp_mma_efficiency)
+        efficiency = np.where(is_warpgroup, figures.warpgroup_mma_efficiency, figures.warp_mma_efficiency)
         tensor = facts.get_column("tensor_cycles") * self.tensor_ratio / efficiency
         columns = ("shared_cycles", "issue_cycles", "alu_cycles", "load_store_cycles")
         self.pipe_cycles = np.maximum.reduce([tensor, *map(facts.get_column, columns)])
-        self.chain_cycles = np.maximum(facts.get_column("latency_cycles"), tensor + constants.exposed_cycles)
+        self.chain_cycles = np.maximum(facts.get_column("latency_cycles"), tensor + figures.exposed_cycles)
         rows, columns_, depth = facts.codes[:, 0], facts.codes[:, 1], facts.codes[:, 2]
         self.buffers = np.maximum(
             1.0, np.round(facts.get_column("shared_bytes") / ((rows + columns_) * depth * 2))
@@ -141,11 +110,11 @@ class MoeTimeModel:
         launch = _Launch(self, shape, configs, rows)
         bounds = np.stack([launch.time_dram(), launch.time_l2(), launch.time_sms()], axis=1)
         longest = bounds.max(axis=1)
-        norm = self.constants.norm
+        norm = self.figures.norm
         joined = longest * ((bounds / longest[:, None]) ** norm).sum(axis=1) ** (1.0 / norm)
         waves = launch.ctas / launch.slots
-        spread = self.constants.spread * joined / np.maximum(waves, 1.0)
-        return MoeTimes(joined + spread + self.constants.launch_us, bounds, self.ctas_per_sm[rows], waves)
+        spread = self.figures.spread * joined / np.maximum(waves, 1.0)
+        return MoeTimes(joined + spread + self.figures.launch_us, bounds, self.ctas_per_sm[rows], waves)
 
 
 class _Launch:
@@ -171,24 +140,24 @@ class _Launch:
 
     def time_dram(self) -> Floats:
         """Return the microseconds that the DRAM needs."""
-        model, constants = self.model, self.model.constants
+        model, figures = self.model, self.model.figures
         share = model.dram_bytes_per_us / model.clock_mhz / model.gpu.sm_count  # bytes per cycle of an SM
         filled = self.resident * self.tile_bytes
         in_flight = np.maximum(
-            filled * self.buffers - constants.held_share * share * np.maximum(self.chain, self.pipe),
-            _MIN_BUFFER_SHARE * filled,
+            filled * self.buffers - figures.held_share * share * np.maximum(self.chain, self.pipe),
+            figures.min_buffer_share * filled,
         )
         slowdown = (
-            (1.0 + constants.queue * share * _DRAM_LATENCY_CYCLES / in_flight)
-            * (1.0 + constants.group_cost * np.log2(self.side_by_side))
-            * (1.0 + constants.drain_cost * (self.stages - 1.0) / self.iterations)
+            (1.0 + figures.queue * share * figures.dram_latency_cycles / in_flight)
+            * (1.0 + figures.group_cost * np.log2(self.side_by_side))
+            * (1.0 + figures.drain_cost * (self.stages - 1.0) / self.iterations)
         )
         peak_us = self._count_dram_bytes() / model.dram_bytes_per_us
         return np.asarray(peak_us / self._find_piece_efficiency() * slowdown)
 
     def _find_piece_efficiency(self) -> Floats:
-        constants, kind = self.model.constants, "gddr" if self.model.is_gddr else "hbm"
-        pieces = [getattr(constants, f"{kind}_piece_{size}") for size in (64, 128, 256)]
+        figures, kind = self.model.figures, "gddr" if self.model.is_gddr else "hbm"
+        pieces = [getattr(figures, f"{kind}_piece_{size}") for size in (64, 128, 256)]
         return np.select([self.depth <= 32, self.depth <= 64, self.depth <= 128], pieces, 1.0)
 
     def _count_dram_bytes(self) -> Floats:
@@ -201,7 +170,7 @@ class _Launch:
         lost = compute_lost_share(
             np.array(weights + tokens + STORED_SPACE * written),
             l2_bytes,
-            _HALF_LOST_AT,
+            self.model.figures.half_lost_at,
             is_whole=self.model.is_l2_whole,
         )
         running = np.minimum(self.slots, self.ctas)
@@ -220,7 +189,7 @@ class _Launch:
         )
         read_tokens = (
             np.full(len(waves), tokens)
-            if tokens < _REUSED_L2_SHARE * l2_bytes
+            if tokens < self.model.figures.reused_l2_share * l2_bytes
             else np.maximum(tokens, waves * distinct * depth_bytes)
         )
         return np.asarray(lost * (read_weights + read_tokens + written))
@@ -231,18 +200,18 @@ class _Launch:
 
     def time_sms(self) -> Floats:
         """Return the microseconds of the SMs: whole waves, and the last one with fewer CTAs."""
-        constants = self.model.constants
+        figures = self.model.figures
         full = np.floor(self.ctas / self.slots)
         left = self.ctas - full * self.slots
-        per_wave = self.iterations * self._time_iteration(self.occupancy) + constants.cta_cycles
+        per_wave = self.iterations * self._time_iteration(self.occupancy) + figures.cta_cycles
         residents = np.maximum(1.0, np.ceil(left / self.model.gpu.sm_count))
-        last = self.iterations * self._time_iteration(residents) + constants.cta_cycles
+        last = self.iterations * self._time_iteration(residents) + figures.cta_cycles
         return np.asarray((full * per_wave + np.where(left > 0, last, 0.0)) / self.model.clock_mhz)
 
     def _time_iteration(self, n_ctas: Floats) -> Floats:
         """Return the cycles in which so many CTAs of an SM each do one iteration."""
-        norm = self.model.constants.latency_norm
-        arrival = (self.chain + self.model.constants.load_cycles) / self.buffers
+        norm = self.model.figures.latency_norm
+        arrival = (self.chain + self.model.figures.load_cycles) / self.buffers
         work = np.maximum(self.chain, n_ctas * self.pipe)
         return np.asarray((arrival**norm + work**norm) ** (1.0 / norm))
 

@@ -18,8 +18,9 @@ from analyzer.tuning.fused_moe_space import (
     list_fitting_codes,
 )
 from analyzer.tuning.kernel_facts import list_shipped_archs, load_facts, load_shipped_facts, save_facts
+from analyzer.tuning.moe_figures import load_moe_figures
 from analyzer.tuning.moe_ranking import find_candidates, rank_configs, read_measurements
-from analyzer.tuning.moe_time_model import CONSTANTS, MoeTimeModel, count_row_blocks
+from analyzer.tuning.moe_time_model import MoeTimeModel, count_row_blocks
 
 DECODE = MoeShape(64, 64, 6, 3584, 1536)
 PREFILL = MoeShape(4096, 64, 6, 3584, 1536)
@@ -127,7 +128,7 @@ def test_row_blocks_are_those_of_balanced_routing(tokens: int, experts: int, top
 @given(st.integers(1, 4096), st.sampled_from([8, 60, 128]), st.sampled_from([1024, 2048, 4096]))
 def test_twice_as_wide_takes_no_less(tokens: int, experts: int, hidden: int) -> None:
     gpu = find_gpus("a40")[0]
-    model = MoeTimeModel(gpu, load_shipped_facts(KERNEL, "sm_86"))
+    model = MoeTimeModel(gpu, load_shipped_facts(KERNEL, "sm_86"), load_moe_figures())
     narrow, wide = (MoeShape(tokens, experts, 4, hidden, width) for width in (1024, 2048))
     candidates = find_candidates(narrow, model)
     before = model.predict(narrow, candidates.configs, candidates.rows).time_us
@@ -137,10 +138,11 @@ def test_twice_as_wide_takes_no_less(tokens: int, experts: int, hidden: int) -> 
 
 def test_other_constants_leave_the_model_as_it_is() -> None:
     gpu = find_gpus("a100")[0]
-    model = MoeTimeModel(gpu, load_shipped_facts(KERNEL, "sm_80"))
+    figures = load_moe_figures()
+    model = MoeTimeModel(gpu, load_shipped_facts(KERNEL, "sm_80"), figures)
     candidates = find_candidates(DECODE, model)
     before = model.predict(DECODE, candidates.configs, candidates.rows).time_us
-    slower = model.set_constants(replace(CONSTANTS, launch_us=CONSTANTS.launch_us + 5.0))
+    slower = model.set_figures(replace(figures, launch_us=figures.launch_us + 5.0))
     assert np.allclose(slower.predict(DECODE, candidates.configs, candidates.rows).time_us, before + 5.0)
     assert (model.predict(DECODE, candidates.configs, candidates.rows).time_us == before).all()
 
