@@ -28,7 +28,7 @@ _NAMES = {
     "nvlink_bridge": "has_bridge",
 }
 _INTEGER = re.compile(r"-?[0-9]{1,9}")
-_MAX_LAYOUTS = 512  # more are refused, see `pipeline.forecast_comparison`
+_MAX_LAYOUTS = 512  # more are refused, see `pipeline.compared_layouts`
 
 
 class IntegerList(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
@@ -51,18 +51,7 @@ class IntegerList(click.ParamType):  # type: ignore[type-arg]  # generic in some
         return tuple(int(part) for part in parts)
 
 
-_ONE_LAYOUT: tuple[Decorator, ...] = (
-    click.option(
-        "--gpu",
-        "-g",
-        required=True,
-        type=GPU_TEXT,
-        help="GPU, by name or TOML file.",
-    ),
-    click.option("--tp", default=1, show_default=True, help="GPUs that divide each layer."),
-    click.option("--pp", default=1, show_default=True, help="Stages of layers, one after the other."),
-)
-_MANY_LAYOUTS: tuple[Decorator, ...] = (
+_LAYOUTS: tuple[Decorator, ...] = (
     click.option(
         "--gpu",
         "-g",
@@ -100,8 +89,9 @@ _OPTIONS: tuple[Decorator, ...] = (
     click.option(
         "--dtype",
         default="",
-        metavar="TYPE",
-        help=f"Weights and products: {', '.join(SERVING_TYPES)}; as the configuration has it if not given.",
+        metavar="TYPE,...",
+        help=f"Weights and products: {', '.join(SERVING_TYPES)}; or a list. As the configuration has it if "
+        "not given.",
     ),
     click.option(
         "--kv-dtype", default="", metavar="TYPE", help=f"KV cache: {', '.join(KV_TYPES)}; bf16 if not given."
@@ -122,21 +112,8 @@ _OPTIONS: tuple[Decorator, ...] = (
 )
 
 
-def deployment_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command, which gets them as one `ForecastOptions` before its other arguments."""
-
-    @wraps(function)
-    def wrapper(**values: Any) -> Any:
-        from analyzer.pipeline.forecast import ForecastOptions
-
-        given = {field: values.pop(name) for name, field in _NAMES.items()}
-        return function(ForecastOptions(**given), **values)
-
-    return _add_options(wrapper, (*_ONE_LAYOUT, *_OPTIONS))
-
-
 def layout_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command, which gets a tuple of `ForecastOptions`: each GPU in each layout."""
+    """Add the options to a command, which gets a tuple of `ForecastOptions`: each GPU, layout and type."""
 
     @wraps(function)
     def wrapper(**values: Any) -> Any:
@@ -144,14 +121,16 @@ def layout_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
         given = {field: values.pop(name) for name, field in _NAMES.items()}
         given["gpu"] = [name for text in given["gpu"] for name in _split_names(text)]
-        axes = [dict.fromkeys(given.pop(name)) for name in ("gpu", "tensor_parallel", "pipeline_parallel")]
+        given["dtype"] = [name.strip() for name in given["dtype"].split(",")]
+        names = ("gpu", "tensor_parallel", "pipeline_parallel", "dtype")
+        axes = [dict.fromkeys(given.pop(name)) for name in names]
         layouts = tuple(
-            ForecastOptions(gpu=gpu, tensor_parallel=tensor, pipeline_parallel=stages, **given)
-            for gpu, tensor, stages in islice(product(*axes), _MAX_LAYOUTS + 1)
+            ForecastOptions(**dict(zip(names, each, strict=True)), **given)
+            for each in islice(product(*axes), _MAX_LAYOUTS + 1)
         )
         return function(layouts, **values)
 
-    return _add_options(wrapper, (*_MANY_LAYOUTS, *_OPTIONS))
+    return _add_options(wrapper, (*_LAYOUTS, *_OPTIONS))
 
 
 def _split_names(text: str) -> list[str]:

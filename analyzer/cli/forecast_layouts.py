@@ -1,6 +1,6 @@
 """Options that make `forecast` a comparison: prices, latency targets, a page; and what it answers then."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +55,7 @@ def comparison_options(command: Command) -> Command:
     return decorated
 
 
-_OPTIONS: tuple[Callable[[Command], Command], ...] = (
+PRICE_OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option(
         "--price", multiple=True, metavar="GPU=X", help="Price of one GPU per hour: h100=2.5; repeatable."
     ),
@@ -65,6 +65,9 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
         metavar="FILE",
         help="Prices: a CSV table with columns gpu and price_per_hour.",
     ),
+)
+_OPTIONS: tuple[Callable[[Command], Command], ...] = (
+    *PRICE_OPTIONS,
     click.option("--max-ttft-ms", type=float, metavar="MS", help="Target: time to first token, at most."),
     click.option("--max-tpot-ms", type=float, metavar="MS", help="Target: time per output token, at most."),
     click.option("--max-total-ms", type=float, metavar="MS", help="Target: time of the run, at most."),
@@ -77,6 +80,13 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
 )
 
 
+def find_prices(texts: Sequence[str], table: Path | None) -> Mapping[str, float]:
+    """Return prices by the name of a GPU's file: those of a table, and those given one by one before them."""
+    from analyzer.pipeline.gpu_prices import parse_prices, read_prices
+
+    return {**(read_prices(table) if table else {}), **parse_prices(texts)}
+
+
 def compare(
     config: Path,
     trace: "Path | RequestTrace",
@@ -87,12 +97,9 @@ def compare(
 ) -> ExitCode:
     """Compare layouts and write the report. Return GATE_TRIPPED if targets were set and none meets them."""
     from analyzer.pipeline.forecast_comparison import ComparisonOptions, compare_layouts
-    from analyzer.pipeline.gpu_prices import parse_prices, read_prices
 
-    table = read_prices(comparison.price_table) if comparison.price_table else {}
-    options = ComparisonOptions(
-        prices={**table, **parse_prices(comparison.prices)}, targets=comparison.targets
-    )
+    prices = find_prices(comparison.prices, comparison.price_table)
+    options = ComparisonOptions(prices=prices, targets=comparison.targets)
     with show_progress("timing layouts") as progress:
         report = compare_layouts(config, trace, layouts, options, progress=progress)
     if comparison.page is not None:

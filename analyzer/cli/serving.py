@@ -4,14 +4,17 @@ Named for what is forecast, online serving; `serve` starts a server in vLLM, and
 in this program is a kernel.
 """
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.cli.deployment_options import deployment_options
+from analyzer.cli.deployment_options import layout_options
 from analyzer.cli.examples import make_examples
-from analyzer.cli.output import output_options, write_report, write_text
+from analyzer.cli.exit_codes import ExitCode
+from analyzer.cli.forecast_layouts import PRICE_OPTIONS, find_prices
+from analyzer.cli.output import output_options, print_line, write_report, write_text
 from analyzer.cli.path_types import CHART_PATH, INPUT_PATH
 from analyzer.cli.progress import show_progress
 from analyzer.forecast.serving_load import ArrivalProcess
@@ -20,6 +23,7 @@ from analyzer.text.errors import UsageError
 if TYPE_CHECKING:
     from analyzer.forecast.request_trace import RequestTrace
     from analyzer.pipeline.forecast import ForecastOptions
+    from analyzer.pipeline.serving import ServingOptions
 
 _DEFAULT_COUNT = 1_000  # of equal requests
 _NO_REQUESTS_HINT = "name a table with --requests, or give --input-tokens and --output-tokens"
@@ -30,6 +34,8 @@ _NO_REQUESTS_HINT = "name a table with --requests, or give --input-tokens and --
         "warplens serving docs/llama-3.1-8b.json --requests docs/arrivals.csv --gpu h100",
         "warplens serving docs/llama-3.1-8b.json --input-tokens 1024 --output-tokens 128 --rate 8 "
         "--count 200 --gpu l40s --framework vllm --slo-ttft-ms 500 --slo-tpot-ms 50 --find-rate",
+        "warplens serving docs/llama-3.1-8b.json --requests docs/arrivals.csv --gpu h100,l40s --tp 1,2 \\",
+        "    --dtype bf16,fp8 --slo-tpot-ms 30 --price h100=2.5 --price l40s=1.1",
     )
 )
 @click.argument("model", type=INPUT_PATH, metavar="MODEL.json")
@@ -79,11 +85,15 @@ _NO_REQUESTS_HINT = "name a table with --requests, or give --input-tokens and --
     "--find-rate", is_flag=True, help="Find the sustainable rate, and the goodput under the objective."
 )
 @click.option("--chart", type=CHART_PATH, metavar="FILE.html", help="Latency against rate.")
-@deployment_options
+@PRICE_OPTIONS[0]
+@PRICE_OPTIONS[1]
+@layout_options
 @output_options("serving")
 def serving(
-    deployment: "ForecastOptions",
+    layouts: "tuple[ForecastOptions, ...]",
     *,
+    price: tuple[str, ...],
+    prices: Path | None,
     model: Path,
     requests: Path | None,
     input_tokens: int | None,
@@ -102,11 +112,13 @@ def serving(
     chart: Path | None,
     output_format: str,
     output: Path | None,
-) -> None:
+) -> ExitCode:
     """Forecast latencies and throughput of a model that serves requests as they arrive.
 
     MODEL.json is the config.json that Hugging Face keeps beside the weights, or its folder. The engine
     batches continuously, as vLLM or SGLang does: queue, chunked prefill, paged KV cache, preemption.
+    Several GPUs, layouts or types are compared, each at the highest rate that it serves well; --price adds
+    the cost per million output tokens there.
     """
     from analyzer.forecast.engine_limits import GivenLimits
     from analyzer.pipeline.serving import ServingOptions, simulate_model
@@ -126,11 +138,39 @@ def serving(
         finds_rates=find_rate,
         sweeps=chart is not None,
     )
+    if len(layouts) > 1 or price or prices:
+        if chart is not None:
+            raise UsageError("--chart draws one layout", hint="give one GPU and layout, without prices")
+        if output_format == "csv":
+            raise UsageError("--format csv lists the requests of one layout", hint="--format json")
+        return _compare(model, trace, layouts, options, find_prices(price, prices), output_format, output)
     with show_progress("simulating") as progress:
-        report = simulate_model(model, trace, deployment, options, progress=progress)
+        report = simulate_model(model, trace, layouts[0], options, progress=progress)
     if chart is not None:
         write_text(find_format(report, "html").load_renderer()(report), chart)
     write_report(report, output_format, output)
+    return ExitCode.CLEAN
+
+
+def _compare(
+    config: Path,
+    trace: "Path | RequestTrace",
+    layouts: "Sequence[ForecastOptions]",
+    options: "ServingOptions",
+    prices: Mapping[str, float],
+    output_format: str,
+    output: Path | None,
+) -> ExitCode:
+    """Compare layouts and write the report. Return GATE_TRIPPED if none meets the objective."""
+    from analyzer.pipeline.serving_comparison import compare_served_layouts
+
+    with show_progress("simulating layouts") as progress:
+        report = compare_served_layouts(config, trace, layouts, options, prices=prices, progress=progress)
+    write_report(report, output_format, output)
+    if any(entry.rate_per_s for entry in report.layouts):
+        return ExitCode.CLEAN
+    print_line("gate: no layout meets the objective at any rate", to_errors=True)
+    return ExitCode.GATE_TRIPPED
 
 
 def _choose_requests(

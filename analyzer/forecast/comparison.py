@@ -63,7 +63,7 @@ def compute_run_cost(price_per_gpu_hour: float, gpus: int, total_ms: float) -> f
     return price_per_gpu_hour * gpus * total_ms / _HOUR_MS
 
 
-def compute_token_cost(run_cost: float, output_tokens: int) -> float:
+def compute_token_cost(run_cost: float, output_tokens: float) -> float:
     """Return the cost per million output tokens."""
     return run_cost / output_tokens * _MILLION
 

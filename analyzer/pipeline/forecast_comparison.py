@@ -20,7 +20,14 @@ from analyzer.forecast.comparison import (
 )
 from analyzer.forecast.model_config import read_model_config
 from analyzer.forecast.request_trace import Request, RequestTrace, take_requests
-from analyzer.hardware.gpu_database import load_gpu
+from analyzer.pipeline.compared_layouts import (
+    check_count,
+    describe_layout,
+    make_all_impossible_error,
+    name_layout,
+    refuse,
+    warn_of_prices,
+)
 from analyzer.pipeline.forecast import ForecastOptions, find_config_file, forecast_model, name_model
 from analyzer.report.forecast_comparison_schema import (
     ComparedLayoutEntry,
@@ -31,9 +38,6 @@ from analyzer.report.forecast_schema import ForecastReport
 from analyzer.text.errors import UsageError
 from analyzer.text.progress import ProgressCallback, ignore_progress
 from analyzer.version import __version__
-
-MAX_LAYOUTS = 512
-_MAX_LISTED_FAULTS = 3
 
 
 class ComparisonOptions(Struct, frozen=True):
@@ -67,21 +71,17 @@ def compare_layouts(
     entries: list[ComparedLayoutEntry] = []
     reports: list[ForecastReport] = []
     for done, layout in enumerate(layouts):
-        progress(
-            done, len(layouts), f"{layout.gpu} tp {layout.tensor_parallel} pp {layout.pipeline_parallel}"
-        )
-        base = _describe(layout, given)
+        progress(done, len(layouts), name_layout(layout))
+        base = describe_layout(ComparedLayoutEntry, layout, model, given.prices)
         try:
             report = forecast_model(source, trace, layout, lists_operators=False)
         except UsageError as error:
-            entries.append(
-                msgspec.structs.replace(base, reason=error.diagnostic.message, hint=error.diagnostic.hint)
-            )
+            entries.append(refuse(base, error))
             continue
         reports.append(report)
         entries.append(_fill_entry(base, report, trace, given))
     if not reports:
-        raise _make_all_impossible_error(entries)
+        raise make_all_impossible_error(entries)
     return ForecastComparison(
         tool_version=__version__,
         model_fingerprint=compute_model_fingerprint(),
@@ -97,33 +97,15 @@ def compare_layouts(
         ranked_by="cost_per_million_output_tokens" if _has_costs(entries) else "total_ms",
         layouts=_rank(_mark(entries)),
         assumptions=_list_common(reports),
-        warnings=(*_list_warnings(entries, given), *dict.fromkeys(w for r in reports for w in r.warnings)),
-    )
-
-
-def _describe(layout: ForecastOptions, options: ComparisonOptions) -> ComparedLayoutEntry:
-    """Return the entry of a layout before its run. Raises HardwareError for an unknown GPU.
-
-    That is the user's mistake, not a layout that is not possible.
-    """
-    gpu = load_gpu(layout.gpu)
-    return ComparedLayoutEntry(
-        gpu=gpu.key,
-        gpu_name=gpu.name,
-        gpus=layout.tensor_parallel * layout.pipeline_parallel,
-        tensor_parallel=layout.tensor_parallel,
-        pipeline_parallel=layout.pipeline_parallel,
-        expert_parallel=layout.expert_parallel,
-        price_per_gpu_hour=options.prices.get(gpu.key),
-        is_possible=False,
+        warnings=(
+            *warn_of_prices(entries, given.prices),
+            *dict.fromkeys(w for r in reports for w in r.warnings),
+        ),
     )
 
 
 def _check(layouts: Sequence[ForecastOptions], options: ComparisonOptions) -> None:
-    if not layouts:
-        raise UsageError("nothing to compare", hint="name one GPU and layout at least")
-    if len(layouts) > MAX_LAYOUTS:
-        raise UsageError(f"{len(layouts):,} layouts to compare", hint=f"give at most {MAX_LAYOUTS}")
+    check_count(layouts)
     limits = msgspec.structs.asdict(options.targets)
     for name, limit in limits.items():
         if limit is not None and not 0.0 < limit < 1e12:
@@ -181,17 +163,6 @@ def _take_high_ends(report: ForecastReport) -> RunTimes:
     )
 
 
-def _make_all_impossible_error(entries: Sequence[ComparedLayoutEntry]) -> UsageError:
-    """Return the error where no layout is possible: reasons of the first few, each once."""
-    if len(entries) == 1:
-        return UsageError(entries[0].reason, hint=entries[0].hint)
-    reasons = list(dict.fromkeys(entry.reason for entry in entries))
-    shown = "; ".join(reasons[:_MAX_LISTED_FAULTS])
-    more = f"; and {len(reasons) - _MAX_LISTED_FAULTS} more" if len(reasons) > _MAX_LISTED_FAULTS else ""
-    hint = next((entry.hint for entry in entries if entry.hint), "")
-    return UsageError(f"none of {len(entries)} layouts is possible: {shown}{more}", hint=hint)
-
-
 def _has_costs(entries: Sequence[ComparedLayoutEntry]) -> bool:
     return any(entry.run_cost is not None for entry in entries)
 
@@ -235,10 +206,3 @@ def _rank(entries: Sequence[ComparedLayoutEntry]) -> tuple[ComparedLayoutEntry, 
 def _list_common(reports: Sequence[ForecastReport]) -> tuple[str, ...]:
     """Return all assumptions once, in the order of the reports."""
     return tuple(dict.fromkeys(text for report in reports for text in report.assumptions))
-
-
-def _list_warnings(entries: Sequence[ComparedLayoutEntry], options: ComparisonOptions) -> tuple[str, ...]:
-    unpriced = list(dict.fromkeys(e.gpu_name for e in entries if e.price_per_gpu_hour is None))
-    if not options.prices or not unpriced:
-        return ()
-    return (f"no price of {', '.join(unpriced)}: not among the cheapest",)

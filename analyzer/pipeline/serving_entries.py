@@ -79,6 +79,7 @@ def make_rate_entry(rate: float, run: ServingRun, target: LatencyTarget) -> Serv
         preemptions=int(run.preemptions.sum()),
         met_share=float(find_met(latencies, target).mean()) if target.is_given else None,
         is_stable=is_stable(run),
+        is_long_enough=is_long_enough(run),
     )
 
 

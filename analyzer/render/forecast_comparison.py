@@ -12,6 +12,7 @@ from analyzer.report.forecast_comparison_schema import (
     ForecastComparison,
     ForecastTargets,
 )
+from analyzer.report.layout_entries import LayoutEntry
 
 _MAX_REASONS = 12
 _SECOND_MS = 1e3
@@ -25,7 +26,7 @@ def print_comparison(report: ForecastComparison, console: Console) -> None:
     console.print(make_table(_choose_columns(report), [_make_row(report, entry) for entry in possible]))
     console.print(Text(_MARKS_NOTE, style="dim"), soft_wrap=True)
     console.print(Text(describe_answer(report), style="bold"), soft_wrap=True)
-    for line in list_reasons(report):
+    for line in list_reasons(report.layouts):
         console.print(Text(f"  {line}"), soft_wrap=True)
     for warning in report.warnings:
         console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
@@ -40,24 +41,24 @@ def describe_run(report: ForecastComparison) -> str:
     """Return the head line: model, framework, requests."""
     plural = "" if report.requests == 1 else "s"
     return (
-        f"{report.model}, {report.framework}, {report.dtype}: {report.requests:,} request{plural}, "
+        f"{report.model}, {report.framework}: {report.requests:,} request{plural}, "
         f"{report.prompt_tokens:,} prompt tokens, {report.output_tokens:,} generated"
     )
 
 
-def describe_layout(entry: ComparedLayoutEntry) -> str:
-    """Return `4 x H100 SXM, tp 2, pp 2`."""
+def describe_layout(entry: LayoutEntry) -> str:
+    """Return `4 x H100 SXM, tp 2, pp 2, bf16`."""
     return f"{entry.gpus} x {entry.gpu_name}, {format_division(entry)}"
 
 
-def format_division(entry: ComparedLayoutEntry) -> str:
-    """Return `tp 2, pp 2`; stages and experts where they are divided."""
+def format_division(entry: LayoutEntry) -> str:
+    """Return `tp 2, pp 2, bf16`; stages and experts where they are divided."""
     parts = [f"tp {entry.tensor_parallel}"]
     if entry.pipeline_parallel > 1:
         parts.append(f"pp {entry.pipeline_parallel}")
     if entry.expert_parallel > 1:
         parts.append(f"ep {entry.expert_parallel}")
-    return ", ".join(parts)
+    return ", ".join([*parts, entry.dtype])
 
 
 def describe_targets(targets: ForecastTargets) -> str:
@@ -77,10 +78,10 @@ def describe_answer(report: ForecastComparison) -> str:
     return f"{what}{f' that meets {targets}' if targets else ''}: {describe_layout(best)}"
 
 
-def list_reasons(report: ForecastComparison) -> Sequence[str]:
+def list_reasons(layouts: Sequence[LayoutEntry]) -> Sequence[str]:
     """Return a line for each layout that is not possible; the same reason of several layouts once."""
     grouped: dict[str, list[str]] = {}
-    for entry in report.layouts:
+    for entry in layouts:
         if not entry.is_possible:
             grouped.setdefault(entry.reason, []).append(describe_layout(entry))
     lines = [f"not possible: {'; '.join(layouts)}: {reason}" for reason, layouts in grouped.items()]
@@ -115,12 +116,12 @@ def _make_row(report: ForecastComparison, entry: ComparedLayoutEntry) -> Row:
         format_ms(entry.ttft_ms),
         format_ms(entry.tpot_ms),
         format_ms(entry.total_ms),
-        _format_rate(entry.output_tokens_per_s),
-        _format_rate(entry.output_tokens_per_s_per_gpu),
+        format_number(entry.output_tokens_per_s),
+        format_number(entry.output_tokens_per_s_per_gpu),
         "" if entry.memory_share is None else format_percent(entry.memory_share),
     ]
     if any(each.run_cost is not None for each in report.layouts):
-        row += [format_cost(entry.run_cost), format_cost(entry.cost_per_million_output_tokens)]
+        row += [format_number(entry.run_cost), format_number(entry.cost_per_million_output_tokens)]
     if describe_targets(report.targets):
         row.append(format_outcome(entry))
     return row
@@ -146,13 +147,9 @@ def format_ms(time_ms: float | None) -> str:
     return f"{_keep_three(time_ms / _MINUTE_MS)} min"
 
 
-def format_cost(cost: float | None) -> str:
-    """Return a cost with three digits: `0.0123`, `4.56`, `1,230`; a dash for none."""
-    return "-" if cost is None else _keep_three(cost)
-
-
-def _format_rate(rate: float | None) -> str:
-    return "-" if rate is None else _keep_three(rate)
+def format_number(value: float | None) -> str:
+    """Return a cost or a rate with three digits: `0.0123`, `4.56`, `1,230`; a dash for none."""
+    return "-" if value is None else _keep_three(value)
 
 
 def _keep_three(value: float) -> str:

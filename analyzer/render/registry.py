@@ -89,6 +89,10 @@ _FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
         ReportFormat("csv", Medium.DOCUMENT, "serving", "render_serving_csv"),
         ReportFormat("html", Medium.DOCUMENT, "serving_chart", "render_serving_chart", is_choice=False),
     ),
+    "serving-comparison": (
+        ReportFormat("text", Medium.CONSOLE, "serving_comparison", "print_served_layouts"),
+        _JSON,
+    ),
     "tune-rank": (ReportFormat("text", Medium.CONSOLE, "tune", "print_ranking"), _JSON),
     "transfer": (
         ReportFormat("text", Medium.CONSOLE, "transfer", "print_transfer"),

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from analyzer.report.layout_entries import LayoutEntry
+
 FORECAST_COMPARISON_SCHEMA: Literal["warplens/forecast-comparison/1"] = "warplens/forecast-comparison/1"
 
 
@@ -19,18 +21,9 @@ class ForecastTargets(Struct, frozen=True, kw_only=True):
     total_ms: Annotated[float | None, Meta(description="Time of the whole run, at most.")] = None
 
 
-class ComparedLayoutEntry(Struct, frozen=True, kw_only=True):
+class ComparedLayoutEntry(LayoutEntry, frozen=True, kw_only=True):
     """One kind of GPU and one division of the model: times and costs, or why it cannot be."""
 
-    gpu: str
-    gpu_name: str
-    gpus: Annotated[int, Meta(description="GPUs of one replica.")]
-    tensor_parallel: int
-    pipeline_parallel: int
-    expert_parallel: int = 1
-    is_possible: bool
-    reason: Annotated[str, Meta(description="Why it is not possible; empty where it is.")] = ""
-    hint: Annotated[str, Meta(description="What would work in its place.")] = ""
     ttft_ms: Annotated[float | None, Meta(description="Time to first token: all prefill steps.")] = None
     ttft_ms_low: float | None = None
     ttft_ms_high: Annotated[float | None, Meta(description="Ends of the 80 % interval.")] = None
@@ -50,20 +43,14 @@ class ComparedLayoutEntry(Struct, frozen=True, kw_only=True):
     memory_share: Annotated[
         float | None, Meta(description="Of a GPU's memory, what weights, KV cache and activations fill.")
     ] = None
-    price_per_gpu_hour: Annotated[float | None, Meta(description="As the user gave it.")] = None
     run_cost: Annotated[float | None, Meta(description="Of all GPUs over the run, in the price's unit.")] = (
         None
     )
-    cost_per_million_output_tokens: float | None = None
     meets_targets: Annotated[bool | None, Meta(description="null where no target was set.")] = None
     meets_at_high_end: Annotated[
         bool | None, Meta(description="Whether the upper ends of the intervals meet the targets, too.")
     ] = None
     missed: Annotated[tuple[str, ...], Meta(description="Targets that it misses, in words.")] = ()
-    is_best: Annotated[
-        bool,
-        Meta(description="The cheapest (without prices: on fewest GPUs, then fastest) that meets targets."),
-    ] = False
     is_pareto: Annotated[
         bool, Meta(description="No other has less time and no more cost (without prices: GPUs).")
     ] = False

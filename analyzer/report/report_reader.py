@@ -13,6 +13,7 @@ from analyzer.report.forecast_comparison_schema import FORECAST_COMPARISON_SCHEM
 from analyzer.report.forecast_schema import FORECAST_SCHEMA, ForecastReport
 from analyzer.report.iteration_schema import ITERATION_SCHEMA, IterationReport
 from analyzer.report.predict_schema import PREDICT_SCHEMA, PredictReport
+from analyzer.report.serving_comparison_schema import SERVING_COMPARISON_SCHEMA, ServingComparison
 from analyzer.report.serving_schema import SERVING_SCHEMA, ServingReport
 from analyzer.report.tasks_schema import TASKS_SCHEMA, TasksReport
 from analyzer.report.transfer_schema import TRANSFER_SCHEMA, TransferReport
@@ -37,6 +38,7 @@ AnyReport = (
     | ForecastComparison
     | IterationReport
     | ServingReport
+    | ServingComparison
     | TuneRankReport
 )
 REPORT_TYPES: Mapping[str, type[AnyReport]] = {
@@ -52,6 +54,7 @@ REPORT_TYPES: Mapping[str, type[AnyReport]] = {
     FORECAST_COMPARISON_SCHEMA: ForecastComparison,
     ITERATION_SCHEMA: IterationReport,
     SERVING_SCHEMA: ServingReport,
+    SERVING_COMPARISON_SCHEMA: ServingComparison,
     TUNE_RANK_SCHEMA: TuneRankReport,
 }
 _BYTES_NAME = "report"

@@ -116,6 +116,9 @@ class ServingRateEntry(Struct, frozen=True, kw_only=True):
     preemptions: int
     met_share: Annotated[float | None, Meta(description="Of the requests, what meets the objective.")]
     is_stable: bool
+    is_long_enough: Annotated[
+        bool, Meta(description="Whether requests arrive for three latencies: else latencies are of a start.")
+    ]
 
 
 class ServingTimelineEntry(Struct, frozen=True, kw_only=True):

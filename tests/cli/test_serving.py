@@ -44,6 +44,22 @@ def test_so_few_requests_that_no_steady_state_shows_are_not_called_sustained(
     assert "the load is sustained: the backlog does not grow" in capsys.readouterr().out
 
 
+def test_layouts_and_prices_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    options = (*EQUAL, "--rate", "20", "--dtype", "bf16,fp8", "--price", "h100=2", "--slo-tpot-ms", "30")
+    assert serve(*options, gpu="h100,a100") == 0
+    out = capsys.readouterr().out
+    assert "per M tokens" in out
+    assert "cheapest: 1 x H100 SXM, tp 1, fp8" in out
+    assert "not possible: 1 x A100-80GB SXM, tp 1, fp8: A100-80GB SXM (sm_80) does not multiply fp8" in out
+    assert serve(*options[:-1], "0.1", "--format", "json") == 1
+    found = capsys.readouterr()
+    assert json.loads(found.out)["schema"] == "warplens/serving-comparison/1"
+    assert "gate: no layout meets the objective at any rate" in found.err
+    for other in (("--chart", "x.html"), ("--format", "csv")):
+        assert serve(*options, *other) == 2
+        assert "one layout" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [

@@ -4,9 +4,9 @@ from analyzer.render.forecast_comparison import (
     describe_answer,
     describe_layout,
     describe_targets,
-    format_cost,
     format_division,
     format_ms,
+    format_number,
     format_outcome,
     list_reasons,
 )
@@ -28,12 +28,12 @@ def render_comparison_page(report: ForecastComparison) -> str:
             "has_costs": any(entry.run_cost is not None for entry in possible),
             "targets": _set_signs(describe_targets(report.targets)),
             "answer": _set_signs(answer[:1].upper() + answer[1:]),
-            "reasons": [text.removeprefix("not possible: ") for text in list_reasons(report)],
+            "reasons": [text.removeprefix("not possible: ") for text in list_reasons(report.layouts)],
             "cost_chart": _make_cost_chart(report, possible),
             "latency_chart": _make_latency_chart(report, possible),
             "division": format_division,
             "ms": format_ms,
-            "cost": format_cost,
+            "cost": format_number,
             "outcome": format_outcome,
             "data": {"kind": "forecast-comparison"},
         },
@@ -60,7 +60,7 @@ def _make_cost_chart(report: ForecastComparison, entries: list[ComparedLayoutEnt
     title = "cost per million output tokens" if has_costs else "GPUs"
     x_axis = Axis("time of the run", format_ms, report.targets.total_ms)
     ticks = () if has_costs else tuple(sorted({point.y for point in points}))
-    return make_scatter_chart(points, x_axis, Axis(title, format_cost, ticks=ticks), front)
+    return make_scatter_chart(points, x_axis, Axis(title, format_number, ticks=ticks), front)
 
 
 def _make_latency_chart(
@@ -89,7 +89,7 @@ def _make_point(
         f"total {format_ms(entry.total_ms)}",
     ]
     if entry.cost_per_million_output_tokens is not None:
-        lines.append(f"{format_cost(entry.cost_per_million_output_tokens)} per million output tokens")
+        lines.append(f"{format_number(entry.cost_per_million_output_tokens)} per million output tokens")
     if entry.missed:
         lines.append(f"misses {', '.join(entry.missed)}")
     return PlanePoint(
