@@ -107,12 +107,11 @@ Made by `python bench/forecast.py`: prefill, median decode step and total of 16 
 8 to 64 requests, on 1 to 8 GPUs. Operators follow from configuration and trace ([forecast](forecast.md)).
 
 **What is fitted.** Nearly all figures are those of single kernels that others measured (`hwdb/serving.toml`
-says which); products, norms and activations are the operator model's ([predict](predict.md), `--served`).
-Fitted on runs is what kernels do not show: the framework's own time per step, small all-reduces of the
-framework, FlashAttention-3's share in decoding, the floor of attention on A100, how HBM2e streams the KV
-cache. Where a GPU is left out, all figures of the table of factors are
-fitted again on the runs of the other three, starting from the shipped ones. Those starting values, and which
-terms there are, were chosen with all 16 runs in view: expect somewhat more on other GPUs.
+says which); products, attention, norms and activations are the operator model's ([predict](predict.md),
+`--served`). Fitted on runs is what kernels do not show: the framework's own time per step, small kernels in
+CUDA graphs, small all-reduces of the framework. Where a GPU is left out, all figures of the table of
+factors are fitted again on the runs of the other three, starting from the shipped ones. Those starting
+values, and which terms there are, were chosen with all 16 runs in view: expect somewhat more on other GPUs.
 """
 
 
@@ -225,7 +224,6 @@ def _render_runs(known: Judged) -> str:
 
 _ENDLESS = 1e9
 _ABLATIONS: tuple[tuple[str, dict[str, float]], ...] = (
-    ("no padded query rows of FlashAttention-3", {"padded_rows_fa3": 16.0}),
     (
         "no all-reduce",
         {"small_pair_us": 0.0, "small_group_us": 0.0, "small_share": _ENDLESS, "large_scale": 1.0 / _ENDLESS},
@@ -233,8 +231,6 @@ _ABLATIONS: tuple[tuple[str, dict[str, float]], ...] = (
     ("NCCL's latencies for small all-reduces", {"small_pair_us": 30.0, "small_group_us": 40.0}),
     ("no floors of these", {"small_kernel_us": 0.0}),
     ("no framework's time", {"decode_host_us": 0.0, "prefill_host_us": 0.0}),
-    ("no attention in prefills", {"prefill_attention_share": _ENDLESS, "exponentials_per_us": _ENDLESS}),
-    ("no exponentials of attention", {"exponentials_per_us": _ENDLESS}),
     ("no bytes of embeddings, norms of heads and KV writes", {"row_share": _ENDLESS}),
 )
 
@@ -337,7 +333,8 @@ def _render_kernels(data: Path) -> str:
             products,
             "Products of a layer by rows, FP16, one to eight shards (Vidur; sarathi-serve):\n",
             layers,
-            "Attention of decoding requests, heads of 128, by MB of keys and values (aiconfigurator):\n",
+            "Attention of decoding requests as it was measured, called again and again with a warm L2; heads",
+            "of 128, by MB of keys and values (aiconfigurator):\n",
             attention,
         )
     )

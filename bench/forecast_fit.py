@@ -113,13 +113,7 @@ def _load_run(data: Path, row: Mapping[str, str]) -> Run:
 
 
 KNOBS = (
-    Knob("KV cache streams, HBM2e", ("cache_share",), 0.12, memory="HBM2"),
-    Knob("KV cache streams, HBM3", ("cache_share",), 0.08, memory="HBM3"),
-    Knob("KV cache streams, GDDR", ("cache_share",), 0.06, memory="GDDR"),
-    Knob("floor of attention", ("attention_floor_us",), 0.4),
     Knob("floor of a small kernel", ("small_kernel_us",), 0.3),
-    Knob("padded rows of FlashAttention-3", ("decode_attention_share_fa3",), 0.3),
-    Knob("products of attention in prefills", ("prefill_attention_share",), 0.1),
     Knob("small kernels stream", ("row_share",), 0.05),
     Knob("all-reduce of large messages", ("large_scale",), 0.05),
     Knob("all-reduce of small messages, two GPUs", ("small_pair_us",), 0.4),

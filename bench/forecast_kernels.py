@@ -9,14 +9,12 @@ import pyarrow.parquet as pq
 from markdown import render_table
 from numpy.typing import NDArray
 
-from analyzer.forecast.operator_calls import AttentionCall
-from analyzer.forecast.serving_rates import ServingRates, compute_rates
-from analyzer.forecast.step_times import time_call
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_database import load_gpu
+from analyzer.models.operators import ours
 from analyzer.models.operators.served import predict_served
-from analyzer.operators.batches import ProductBatch
-from analyzer.operators.names import Backend, DataType, Operator
+from analyzer.operators.batches import AttentionBatch, ProductBatch, RaggedLengths
+from analyzer.operators.names import AttentionKind, Backend, DataType, Operator
 
 Column = NDArray[np.float64]
 
@@ -31,9 +29,9 @@ _PRODUCTS = (
     ("b200", "b200_sxm", "sglang", "0.5.14"),
 )
 _DECODES = (
-    ("l40s", "l40s", "flashinfer", "fa2_paged"),
-    ("h100-sxm", "h100_sxm", "fa3", "fa3_paged"),
-    ("b200", "b200_sxm", "trtllm_mha", "fa2_paged"),
+    ("l40s", "l40s", "flashinfer"),
+    ("h100-sxm", "h100_sxm", "fa3"),
+    ("b200", "b200_sxm", "trtllm_mha"),
 )
 
 
@@ -91,7 +89,7 @@ def judge_decode_attention(folder: Path) -> str:
     """Return the table of attention in decoding."""
     columns = ("batch_size", "isl", "step", "num_heads", "num_key_value_heads", "head_dim", "latency")
     rows = []
-    for key, gpu, kernel, implementation in _DECODES:
+    for key, gpu, kernel in _DECODES:
         filters = [
             ("gpu", "=", gpu),
             ("fw", "=", "sglang"),
@@ -103,9 +101,7 @@ def judge_decode_attention(folder: Path) -> str:
         keys = table["isl"] + table["step"]
         moved = table["batch_size"] * keys * table["num_key_value_heads"] * 512.0
         kept = _draw((np.nan_to_num(table["window_size"]) == 0) & (moved >= _BYTE_BINS[0][0]))
-        rates = compute_rates(load_gpu(key))
-        predicted = np.array([_time_decode(table, row, implementation, rates) for row in kept])
-        errors = np.log(predicted / (1e3 * table["latency"][kept]))
+        errors = np.log(_time_decodes(table, kept, load_gpu(key)) / (1e3 * table["latency"][kept]))
         rows.append((f"{key} {kernel}", str(len(kept)), *_describe(errors, moved[kept], _BYTE_BINS)))
     head = (
         "GPU",
@@ -118,18 +114,23 @@ def judge_decode_attention(folder: Path) -> str:
     return render_table(head, rows)
 
 
-def _time_decode(table: dict[str, Column], row: int, implementation: str, rates: ServingRates) -> float:
-    batch, length = int(table["batch_size"][row]), int(table["isl"][row] + table["step"][row])
-    call = AttentionCall(
-        implementation=implementation,
-        query_lengths=(1,) * batch,
-        kv_lengths=(length,) * batch,
-        heads=int(table["num_heads"][row]),
-        kv_heads=int(table["num_key_value_heads"][row]),
-        head_dim=128,
-        count=1,
+def _time_decodes(table: dict[str, Column], rows: NDArray[np.int64], gpu: Gpu) -> Column:
+    """Return times of SGLang's decodes as they were measured: called again and again, with a warm L2."""
+    counts = table["batch_size"][rows].astype(np.int64)
+    offsets = np.concatenate(([0], np.cumsum(counts)))
+    lengths = np.repeat((table["isl"] + table["step"])[rows], counts)
+    batch = AttentionBatch(
+        Operator.ATTENTION,
+        DataType.BF16,
+        AttentionKind.GENERIC,
+        RaggedLengths(np.ones(len(lengths)), offsets),
+        RaggedLengths(lengths, offsets),
+        heads=table["num_heads"][rows],
+        kv_heads=table["num_key_value_heads"][rows],
+        head_dim=table["head_dim"][rows],
+        backend=Backend.SGLANG,
     )
-    return sum(time_call(call, rates))
+    return ours.predict(batch, gpu).time_us
 
 
 def _time_products(m: Column, n: Column, k: Column, gpu: Gpu, backend: Backend | None) -> Column:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from msgspec import Struct
@@ -21,7 +22,7 @@ from operator_data import (
 from analyzer.learning.learn import Provenance
 from analyzer.learning.options import LearningOptions
 from analyzer.operators.measured import MeasuredBatch
-from analyzer.operators.names import DataType, Operator
+from analyzer.operators.names import Backend, DataType, Operator
 
 DATA = Path(__file__).parents[1].parent / "shared" / "data"
 PIPEWEAVE = Provenance("SynPerf's data, zksainx/pipeweave @55e03178", "Apache-2.0")
@@ -142,11 +143,25 @@ def _load_generic_attention() -> list[MeasuredBatch]:
     ]
 
 
+def _load_framework_attention() -> list[MeasuredBatch]:
+    """Return what SGLang and vLLM run beside FlashInfer's and SGLang's own FA2 and FA3."""
+    return [
+        batch
+        for backend in (Backend.SGLANG, Backend.VLLM)
+        for dtype in (DataType.BF16, DataType.FP8)
+        for batch in aiconfigurator_attention.load_framework(
+            DATA / "aiconfigurator", backend, dtype, limit=10_000
+        )
+    ]
+
+
 def load_named_attention(data: Path = DATA) -> list[MeasuredBatch]:
     """Return FlashInfer's rows, and those of kernels like them in serving frameworks."""
-    return pipeweave_attention.load(data / "pipeweave") + aiconfigurator_attention.load_named_kernels(
-        data / "aiconfigurator", limit=400
+    served = (
+        aiconfigurator_attention.load_named_kernels(data / "aiconfigurator", dtype, limit=400)
+        for dtype in (DataType.BF16, DataType.FP8)
     )
+    return [*pipeweave_attention.load(data / "pipeweave"), *chain.from_iterable(served)]
 
 
 def _load_collective(operator: Operator) -> list[MeasuredBatch]:
@@ -176,6 +191,9 @@ TEACHINGS: tuple[Teaching, ...] = (
     ),
     Teaching(
         "attention-generic", "attention-generic", _load_generic_attention, SERVING_OPTIONS, AICONFIGURATOR
+    ),
+    Teaching(
+        "attention-frameworks", "attention-", _load_framework_attention, SERVING_OPTIONS, AICONFIGURATOR
     ),
     Teaching(
         "mla",

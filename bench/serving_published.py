@@ -19,6 +19,7 @@ tool, outputs what came on average.
 
 import argparse
 import csv
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -34,8 +35,8 @@ from analyzer.forecast.operator_sequence import StepMaker
 from analyzer.forecast.serving_load import make_load
 from analyzer.forecast.serving_rates import find_rates
 from analyzer.forecast.serving_statistics import compute_duration_s, compute_latencies
-from analyzer.forecast.step_clock import BucketedClock
-from analyzer.forecast.step_times import time_step
+from analyzer.forecast.step_clock import BucketedClock, StepTable
+from analyzer.forecast.step_times import time_steps
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.operators.names import DataType
 
@@ -139,7 +140,8 @@ def _simulate(published: _Published, gpu: str) -> ServingRun:
     count = published.count
     load = make_load([0.0] * count, [published.prompt_tokens] * count, [published.output_tokens] * count)
     limits = find_limits(model, deployment, load, GivenLimits(), published.model)
-    clock = BucketedClock(StepMaker(model, deployment).make, lambda step: time_step(step, rates).total_us)
+    table = StepTable(StepMaker(model, deployment).make, partial(time_steps, rates=rates))
+    clock = BucketedClock(table)
     return simulate_serving(load, limits, make_scheduler(deployment.framework), clock)
 
 

@@ -11,6 +11,7 @@ published configurations.
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -24,13 +25,20 @@ from analyzer.forecast.engine_limits import GivenLimits, choose_limits
 from analyzer.forecast.engine_state import EngineLimits, EngineState, StepPlan
 from analyzer.forecast.memory_fit import compute_memory
 from analyzer.forecast.model_config import ModelConfig, read_model_config
-from analyzer.forecast.operator_calls import Phase, Step
+from analyzer.forecast.operator_calls import Phase
 from analyzer.forecast.operator_sequence import StepMaker
 from analyzer.forecast.serving_load import ArrivalProcess, ServingLoad, make_arrivals, make_load, scale_rate
 from analyzer.forecast.serving_rates import find_rates
 from analyzer.forecast.serving_statistics import compute_duration_s, compute_latencies
-from analyzer.forecast.step_clock import BucketedClock, ExactClock, StepClock, StepLengths, StepShape
-from analyzer.forecast.step_times import time_step
+from analyzer.forecast.step_clock import (
+    BucketedClock,
+    ExactClock,
+    StepClock,
+    StepLengths,
+    StepShape,
+    StepTable,
+)
+from analyzer.forecast.step_times import time_steps
 from analyzer.hardware.gpu_database import load_gpu
 
 _CONFIGS = {
@@ -67,11 +75,9 @@ class _Case(Struct, frozen=True):
         """Return a clock that rounds and one that does not."""
         rates = find_rates(self.deployment)
 
-        def time_us(step: Step) -> float:
-            return time_step(step, rates).total_us
-
+        timer = partial(time_steps, rates=rates)
         make = StepMaker(self.model, self.deployment).make
-        return BucketedClock(make, time_us), ExactClock(make, time_us)
+        return BucketedClock(StepTable(make, timer)), ExactClock(make, timer)
 
     def simulate(self, load: ServingLoad, clock: StepClock) -> ServingRun:
         """Return what becomes of a load."""

@@ -9,7 +9,8 @@ from math import ceil
 
 from msgspec import Struct
 
-from analyzer.operators.names import DataType
+from analyzer.operators.attention_plan import SPECULATIVE_QUERIES
+from analyzer.operators.names import AttentionKind, DataType
 
 
 class Phase(StrEnum):
@@ -49,18 +50,51 @@ class ProductCall(Struct, frozen=True):
 
 
 class AttentionCall(Struct, frozen=True):
-    """Attention of all requests of the step, in one layer."""
+    """Attention of those requests of the step that prefill, or of those that decode, in one layer."""
 
-    implementation: str  # fa2_ragged, fa2_paged, fa3_ragged, fa3_paged, mla
+    kind: AttentionKind  # of the kernel that runs, as lists of operators name it
     query_lengths: tuple[int, ...]
     kv_lengths: tuple[int, ...]
     heads: int  # of this GPU
     kv_heads: int
-    head_dim: int  # of queries and keys
+    head_dim: int
     count: int
-    value_dim: int = 0  # of values where it differs; of MLA the rank of the latent
     window: int = 0  # keys that a query sees; 0: all
-    kv_element_bytes: float = 2.0  # of the KV cache
+    kv_dtype: DataType = DataType.BF16
+
+    @property
+    def is_decode(self) -> bool:
+        """Return whether the requests decode."""
+        return is_decode(self.query_lengths[0])
+
+
+class LatentAttentionCall(Struct, frozen=True):
+    """MLA of those requests that prefill, on expanded heads, or of those that decode, on the latent."""
+
+    query_lengths: tuple[int, ...]
+    kv_lengths: tuple[int, ...]
+    heads: int  # of this GPU
+    latent_dim: int
+    rope_dim: int
+    nope_dim: int  # of an expanded key, without rope_dim
+    value_dim: int  # of an expanded value
+    count: int
+    kv_dtype: DataType = DataType.BF16
+
+    @property
+    def expanded_dim(self) -> float:
+        """Elements of a head's expanded keys without rope_dim, and of its values, on average."""
+        return (self.nope_dim + self.value_dim) / 2
+
+    @property
+    def is_decode(self) -> bool:
+        """Return whether the requests decode."""
+        return is_decode(self.query_lengths[0])
+
+
+def is_decode(query_length: int) -> bool:
+    """Return whether a request with so many new tokens is computed as one that decodes."""
+    return query_length <= SPECULATIVE_QUERIES
 
 
 class NormCall(Struct, frozen=True):
@@ -119,7 +153,14 @@ class CollectiveCall(Struct, frozen=True):
 
 
 OperatorCall = (
-    ProductCall | AttentionCall | NormCall | ActivationCall | MoeCall | ElementwiseCall | CollectiveCall
+    ProductCall
+    | AttentionCall
+    | LatentAttentionCall
+    | NormCall
+    | ActivationCall
+    | MoeCall
+    | ElementwiseCall
+    | CollectiveCall
 )
 
 

@@ -8,7 +8,7 @@
 Conventions of those files, which are not what runs:
 
 - Attention of decode steps is called fa2_paged on every GPU, although both frameworks run FlashAttention-3 on
-  Hopper; `AttentionCall.implementation` says what runs.
+  Hopper; `AttentionCall.kind` says what runs.
 - The product with the vocabulary has the whole vocabulary as N, although tensor-parallel GPUs divide it.
 - Norms of single heads (Qwen3's q and k norms) are either left out (`HeadNorms.LEFT_OUT`: 2 L + 1 norms for L
   layers) or counted as norms of full width, which they are far from (`HeadNorms.AS_FULL_WIDTH`: 4 L + 1).
@@ -30,6 +30,7 @@ from analyzer.forecast.operator_calls import (
     CollectiveCall,
     CollectiveKind,
     ElementwiseCall,
+    LatentAttentionCall,
     MoeCall,
     NormCall,
     OperatorCall,
@@ -41,7 +42,7 @@ from analyzer.forecast.operator_calls import (
 _FULL_WIDTH_NORM = "rmsnorm"
 _HEAD_NORMS = ("q_norm", "k_norm")
 _LISTED_DECODE_KIND = "fa2_paged"
-_LATENT_KIND = "mla"
+_LATENT_KIND, _LISTED_EXPANDED_KIND = "mla", "mla_expanded"
 _CallT = TypeVar("_CallT", bound=OperatorCall)
 
 
@@ -57,7 +58,12 @@ def list_operators(step: Step, head_norms: HeadNorms = HeadNorms.LEFT_OUT) -> di
     calls = _Calls(step.calls)
     listed: dict[str, Any] = {"gemm": [_list_product(call) for call in calls.find(ProductCall)]}
     for call in calls.find(AttentionCall):
-        listed[_find_attention_key(call, listed)] = _list_attention(call, step.phase)
+        entry = _list_attention(call, step.phase)
+        key = "attention_windowed" if call.window else "attention"
+        listed[key if key not in listed else f"{key}_decode"] = entry
+    for latent in calls.find(LatentAttentionCall):
+        entry = _list_latent_attention(latent)
+        listed["attention" if "attention" not in listed else f"attention_{_LATENT_KIND}"] = entry
     norms = _list_norms(calls.find(NormCall), head_norms)
     if norms is not None:
         listed["rmsnorm"] = norms
@@ -108,15 +114,9 @@ def _list_product(call: ProductCall) -> dict[str, Any]:
     }
 
 
-def _find_attention_key(call: AttentionCall, listed: dict[str, Any]) -> str:
-    key = "attention_windowed" if call.window else "attention"
-    return key if key not in listed else f"{key}_{call.implementation}"
-
-
 def _list_attention(call: AttentionCall, phase: Phase) -> dict[str, Any]:
-    is_relabelled = phase is Phase.DECODE and call.implementation != _LATENT_KIND
     entry = {
-        "attention_type": _LISTED_DECODE_KIND if is_relabelled else call.implementation,
+        "attention_type": _LISTED_DECODE_KIND if phase is Phase.DECODE else call.kind.value,
         "bs": len(call.query_lengths),
         "q_lengths": call.query_lengths,
         "kv_lengths": call.kv_lengths,
@@ -125,11 +125,25 @@ def _list_attention(call: AttentionCall, phase: Phase) -> dict[str, Any]:
         "hd": call.head_dim,
         "count": call.count,
     }
-    if call.value_dim:
-        entry["vd"] = call.value_dim
     if call.window:
         entry["window"] = call.window
     return entry
+
+
+def _list_latent_attention(call: LatentAttentionCall) -> dict[str, Any]:
+    """Return attention on the latent keys, which are the values too, or on those expanded to heads."""
+    is_decode = call.is_decode
+    return {
+        "attention_type": _LATENT_KIND if is_decode else _LISTED_EXPANDED_KIND,
+        "bs": len(call.query_lengths),
+        "q_lengths": call.query_lengths,
+        "kv_lengths": call.kv_lengths,
+        "nh": call.heads,
+        "nkv": 1 if is_decode else call.heads,
+        "hd": call.rope_dim + (call.latent_dim if is_decode else call.nope_dim),
+        "count": call.count,
+        "vd": call.latent_dim if is_decode else call.value_dim,
+    }
 
 
 def _list_norms(found: list[NormCall], head_norms: HeadNorms) -> dict[str, Any] | None:

@@ -25,22 +25,29 @@ from analyzer.forecast.operator_calls import (
     CollectiveCall,
     CollectiveKind,
     ElementwiseCall,
+    LatentAttentionCall,
     MoeCall,
     NormCall,
     OperatorCall,
     Phase,
     ProductCall,
     Step,
+    is_decode,
 )
 from analyzer.forecast.parallel_layout import check_layout
 from analyzer.forecast.request_trace import Request
-from analyzer.ir.scheduling import SchedClass
-from analyzer.operators.names import DataType
+from analyzer.operators.families.attention import choose_kernel, includes_cache_write
+from analyzer.operators.hardware_figures import read_operator_hardware
+from analyzer.operators.names import AttentionKind, Backend, DataType
 
 _HIDDEN_BYTES = 2  # activations between the operators are bf16 or fp16, whatever the products take
 _LOGIT_BYTES = 4  # sampling works in single precision
 _NARROW_TYPES = (DataType.FP8, DataType.FP8_BLOCK, DataType.INT8, DataType.NVFP4)
 _MAX_KEPT_PARTS = 4096
+_RAGGED_KINDS = {
+    AttentionKind.FA2_PAGED: AttentionKind.FA2_RAGGED,
+    AttentionKind.FA3_PAGED: AttentionKind.FA3_RAGGED,
+}
 
 
 class _Rows(Struct, frozen=True):
@@ -58,31 +65,30 @@ class StepMaker:
     The same row counts give the same call values, so that timers may remember what a call takes.
     """
 
-    __slots__ = ("_config", "_deployment", "_parts")
+    __slots__ = ("_config", "_deployment", "_kernel", "_parts")
 
     def __init__(self, config: ModelConfig, deployment: Deployment) -> None:
         """Check the layout. Raises UsageError for one that no framework can make."""
         check_layout(config, deployment)
         self._config, self._deployment = config, deployment
+        self._kernel = choose_kernel(read_operator_hardware(deployment.gpu))  # over a paged cache
         self._parts: dict[_Rows, tuple[OperatorCall, ...]] = {}
 
     def make(self, phase: Phase, query_lengths: Sequence[int], kv_lengths: Sequence[int]) -> Step:
         """Return the step of requests with these new tokens (query) and, with them, keys (KV)."""
         queries, keys = tuple(query_lengths), tuple(kv_lengths)
-        attention = _make_attention(self._config, self._deployment, phase, queries, keys)
+        attention = _make_attention(self._config, self._deployment, self._kernel, phase, queries, keys)
         tokens, kv_tokens = sum(queries), sum(keys)
         absorbed = expanded = 0
         if self._config.kv_lora_rank:
-            absorbed = sum(1 for query in queries if not _expands_latent(phase, query))
-            expanded = sum(
-                kv for query, kv in zip(queries, keys, strict=True) if _expands_latent(phase, query)
-            )
+            absorbed = sum(query for query in queries if is_decode(query))
+            expanded = sum(kv for query, kv in zip(queries, keys, strict=True) if not is_decode(query))
         rows = _Rows(tokens, len(queries), absorbed, expanded)
         calls = self._parts.get(rows)
         if calls is None:
             if len(self._parts) >= _MAX_KEPT_PARTS:
                 self._parts.clear()
-            calls = self._parts[rows] = _make_row_calls(self._config, self._deployment, rows)
+            calls = self._parts[rows] = _make_row_calls(self._config, self._deployment, self._kernel, rows)
         return Step(
             phase=phase, batch=len(queries), tokens=tokens, kv_tokens=kv_tokens, calls=(*attention, *calls)
         )
@@ -126,91 +132,68 @@ def find_local_kv_heads(config: ModelConfig, tensor_parallel: int) -> int:
 def _make_attention(
     config: ModelConfig,
     deployment: Deployment,
+    kernel: AttentionKind,
     phase: Phase,
     queries: tuple[int, ...],
     keys: tuple[int, ...],
 ) -> list[OperatorCall]:
-    """Return attention of one step: of layers that see all keys, of those with a window, of latent keys."""
-    if config.kv_lora_rank:
-        return _make_latent_attention(config, deployment, phase, queries, keys)
+    """Return attention of one step: of layers that see all keys, of those with a window, of latent keys.
+
+    MLA expands the keys of requests that prefill to heads; those that decode read the latent itself.
+    """
     heads = config.heads // deployment.tensor_parallel
+    if config.kv_lora_rank:
+        return [
+            LatentAttentionCall(
+                query_lengths=part_queries,
+                kv_lengths=part_keys,
+                heads=heads,
+                latent_dim=config.kv_lora_rank,
+                rope_dim=config.qk_rope_head_dim,
+                nope_dim=config.qk_nope_head_dim,
+                value_dim=config.v_head_dim,
+                count=config.layers,
+                kv_dtype=deployment.kv_dtype,
+            )
+            for part_queries, part_keys in _part_requests(queries, keys)
+        ]
     kv_heads = find_local_kv_heads(config, deployment.tensor_parallel)
-    implementation = _find_implementation(deployment, is_ragged=phase is Phase.PREFILL and queries == keys)
+    is_ragged = phase is Phase.PREFILL and queries == keys  # over keys that were just computed
     layers = ((config.layers - config.sliding_layers, 0), (config.sliding_layers, config.sliding_window))
     return [
         AttentionCall(
-            implementation=implementation,
-            query_lengths=queries,
-            kv_lengths=keys,
+            kind=_RAGGED_KINDS.get(kernel, kernel) if is_ragged else kernel,
+            query_lengths=part_queries,
+            kv_lengths=part_keys,
             heads=heads,
             kv_heads=kv_heads,
             head_dim=config.head_dim,
             count=count,
             window=window,
-            kv_element_bytes=deployment.kv_dtype.activation_bytes,
+            kv_dtype=deployment.kv_dtype,
         )
         for count, window in layers
         if count
+        for part_queries, part_keys in _part_requests(queries, keys)
     ]
 
 
-def _find_implementation(deployment: Deployment, *, is_ragged: bool) -> str:
-    """Return what both frameworks run: FlashAttention-3 with warpgroup MMA, FlashAttention-2 elsewhere."""
-    kind = "fa3" if deployment.gpu.has_unit(SchedClass.MMA_WARPGROUP) else "fa2"
-    return f"{kind}_{'ragged' if is_ragged else 'paged'}"
-
-
-def _expands_latent(phase: Phase, query_length: int) -> bool:
-    """Return whether MLA expands the keys of a request to heads: in prefills, also in chunks of them."""
-    return phase is Phase.PREFILL or query_length > 1
-
-
-def _make_latent_attention(
-    config: ModelConfig,
-    deployment: Deployment,
-    phase: Phase,
-    queries: tuple[int, ...],
-    keys: tuple[int, ...],
-) -> list[OperatorCall]:
-    """Return MLA: decoding requests on the latent itself, as one KV head; prefills on expanded heads."""
-    heads = config.heads // deployment.tensor_parallel
+def _part_requests(
+    queries: tuple[int, ...], keys: tuple[int, ...]
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return lengths of the requests that prefill, and of those that decode, each where there are any."""
+    if all(map(is_decode, queries)):
+        return [(queries, keys)]
     pairs = list(zip(queries, keys, strict=True))
-    prefills = [pair for pair in pairs if _expands_latent(phase, pair[0])]
-    decodes = [pair for pair in pairs if not _expands_latent(phase, pair[0])]
-    calls: list[OperatorCall] = []
-    if prefills:
-        calls.append(
-            AttentionCall(
-                implementation=_find_implementation(deployment, is_ragged=True),
-                query_lengths=tuple(query for query, _ in prefills),
-                kv_lengths=tuple(kv for _, kv in prefills),
-                heads=heads,
-                kv_heads=heads,
-                head_dim=config.head_dim,
-                value_dim=config.v_head_dim,
-                count=config.layers,
-            )
-        )
-    if decodes:
-        calls.append(
-            AttentionCall(
-                implementation="mla",
-                query_lengths=tuple(query for query, _ in decodes),
-                kv_lengths=tuple(kv for _, kv in decodes),
-                heads=heads,
-                kv_heads=1,
-                head_dim=config.kv_lora_rank + config.qk_rope_head_dim,
-                value_dim=config.kv_lora_rank,
-                count=config.layers,
-                kv_element_bytes=deployment.kv_dtype.activation_bytes,
-            )
-        )
-    return calls
+    parts = ([pair for pair in pairs if is_decode(pair[0]) is decodes] for decodes in (False, True))
+    return [(tuple(query for query, _ in part), tuple(kv for _, kv in part)) for part in parts if part]
 
 
-def _make_row_calls(config: ModelConfig, deployment: Deployment, rows: _Rows) -> tuple[OperatorCall, ...]:
+def _make_row_calls(
+    config: ModelConfig, deployment: Deployment, kernel: AttentionKind, rows: _Rows
+) -> tuple[OperatorCall, ...]:
     """Return all calls but attention, in the order in which a layer first makes them."""
-    builder = _RowCalls(config, deployment, rows)
+    builder = _RowCalls(config, deployment, kernel, rows)
     if config.kv_lora_rank:
         builder.add_latent_projections()
     else:
@@ -226,10 +209,12 @@ def _make_row_calls(config: ModelConfig, deployment: Deployment, rows: _Rows) ->
 class _RowCalls:
     """Calls whose sizes follow from row counts."""
 
-    __slots__ = ("_batch", "_config", "_deployment", "_rows", "_tensor", "_tokens", "calls")
+    __slots__ = ("_batch", "_config", "_deployment", "_kernel", "_rows", "_tensor", "_tokens", "calls")
 
-    def __init__(self, config: ModelConfig, deployment: Deployment, rows: _Rows) -> None:
-        self._config, self._deployment, self._rows = config, deployment, rows
+    def __init__(
+        self, config: ModelConfig, deployment: Deployment, kernel: AttentionKind, rows: _Rows
+    ) -> None:
+        self._config, self._deployment, self._kernel, self._rows = config, deployment, kernel, rows
         self._tensor, self._tokens, self._batch = deployment.tensor_parallel, rows.tokens, rows.batch
         self.calls: list[OperatorCall] = []
 
@@ -246,7 +231,8 @@ class _RowCalls:
         rotated = (heads + kv_heads) * config.head_dim
         self._add_elementwise("rotary_embedding", self._tokens * rotated * 2 * _HIDDEN_BYTES, layers)
         stored = 2 * kv_heads * config.head_dim
-        self._add_kv_write(stored)
+        if not includes_cache_write(self._kernel, Backend(self._deployment.framework.value)):
+            self._add_kv_write(stored)
         self._add_product("o_proj", "RowParallelLinear", config.hidden, heads * config.head_dim, layers)
 
     def add_latent_projections(self) -> None:

@@ -3,23 +3,45 @@
 Calls of a served model differ in their rows alone, and steps come in all sizes. One answer costs half a
 millisecond, sixteen at once one, so the model is asked for a block of consecutive rows. What is kept
 does not depend on the sustained rate: its level is applied where a time is read.
+
+Attention differs in all lengths of its requests. Whoever has many steps prepares their attention at once: one
+takes a millisecond, sixty-four two.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.forecast.operator_calls import ActivationCall, MoeCall, NormCall, ProductCall
+from analyzer.forecast.operator_calls import (
+    ActivationCall,
+    AttentionCall,
+    LatentAttentionCall,
+    MoeCall,
+    NormCall,
+    ProductCall,
+)
 from analyzer.hardware.gpu import Gpu
 from analyzer.models.operators.interface import OperatorPrediction
 from analyzer.models.operators.served import compute_level, predict_served, predict_unleveled
-from analyzer.operators.batches import Column, MoeBatch, OperatorBatch, ProductBatch, RowwiseBatch
-from analyzer.operators.names import Backend, DataType, MoeProduct, Operator
+from analyzer.operators.batches import (
+    AttentionBatch,
+    Column,
+    MlaBatch,
+    MoeBatch,
+    OperatorBatch,
+    ProductBatch,
+    RowwiseBatch,
+)
+from analyzer.operators.names import AttentionKind, Backend, DataType, MoeProduct, Operator
+from analyzer.operators.operator_rows import make_ragged
 from analyzer.operators.sustained_rates import SustainedRates
 
-ModeledCall = ProductCall | NormCall | ActivationCall | MoeCall
+AnyAttentionCall = AttentionCall | LatentAttentionCall
+RowCall = ProductCall | NormCall | ActivationCall | MoeCall
+ModeledCall = RowCall | AnyAttentionCall
 _BLOCK_ROWS = 16
 _KEPT_BLOCKS = 1 << 14
 _ROW_TYPE = DataType.BF16  # of activations between products
@@ -45,9 +67,34 @@ class OperatorTimer:
     def __init__(self, gpu: Gpu, backend: Backend) -> None:
         self._gpu, self._backend = gpu, backend
         self._blocks: dict[tuple[_Kind, int], NDArray[np.float64]] = {}
+        self._attention: dict[AnyAttentionCall, tuple[float, float]] = {}  # us, share that the SMs decide
         self._levels: dict[tuple[DataType, float], float] = {}
+        self._attention_levels: dict[tuple[DataType, float], float] = {}
 
-    def time(self, call: ModeledCall, sustained: SustainedRates) -> tuple[float, float]:
+    def time_attention(self, call: AnyAttentionCall, sustained: SustainedRates) -> float:
+        """Return us of a call."""
+        if call not in self._attention:
+            self.prepare_attention((call,))
+        us, sm_share = self._attention[call]
+        key = (call.kv_dtype, sustained.find(call.kv_dtype))
+        if key not in self._attention_levels:
+            batch = _describe_attention(call, (call,), self._backend)
+            self._attention_levels[key] = compute_level(batch, self._gpu, sustained)
+        return float(us * self._attention_levels[key] ** sm_share)
+
+    def prepare_attention(self, calls: Iterable[AnyAttentionCall]) -> None:
+        """Ask for all calls that were not asked for, those that differ in their lengths at once."""
+        if len(self._attention) >= _KEPT_BLOCKS:
+            self._attention.clear()
+        kinds: dict[AnyAttentionCall, list[AnyAttentionCall]] = {}
+        for call in calls:
+            if call not in self._attention:
+                kinds.setdefault(_forget_lengths(call), []).append(call)
+        for kind, alike in kinds.items():
+            found = predict_unleveled(_describe_attention(kind, alike, self._backend), self._gpu)
+            self._attention.update(zip(alike, map(tuple, _tabulate(found).tolist()), strict=True))
+
+    def time(self, call: RowCall, sustained: SustainedRates) -> tuple[float, float]:
         """Return us of a call, and the share of it that the tensor cores of all SMs decide."""
         work = _describe(call, self._backend)
         number, place = divmod(work.rows - 1, _BLOCK_ROWS)
@@ -62,6 +109,9 @@ class OperatorTimer:
 
     def predict(self, call: ModeledCall, sustained: SustainedRates) -> OperatorPrediction:
         """Return the operator model's answer for one call, with its interval and what it rests on."""
+        if isinstance(call, AttentionCall | LatentAttentionCall):
+            batch = _describe_attention(call, (call,), self._backend)
+            return predict_served(batch, self._gpu, sustained=sustained)
         work = _describe(call, self._backend)
         return predict_served(work.make_rows(work.rows, 1), self._gpu, sustained=sustained)
 
@@ -79,7 +129,46 @@ def _tabulate(found: OperatorPrediction) -> NDArray[np.float64]:
     return np.stack([found.time_us, share], axis=1)
 
 
-def _describe(call: ModeledCall, backend: Backend) -> _Workload:
+def _forget_lengths(call: AnyAttentionCall) -> AnyAttentionCall:
+    """Return what calls have in common that are asked for at once."""
+    return msgspec.structs.replace(call, query_lengths=(), kv_lengths=(), count=1)
+
+
+def _describe_attention(
+    kind: AnyAttentionCall, calls: Sequence[AnyAttentionCall], backend: Backend
+) -> AttentionBatch | MlaBatch:
+    """Return the batch of calls of a kind."""
+    ones = np.ones(len(calls))
+    queries, keys = (
+        make_ragged([call.query_lengths for call in calls]),
+        make_ragged([call.kv_lengths for call in calls]),
+    )
+    if isinstance(kind, LatentAttentionCall):
+        return MlaBatch(
+            Operator.MLA,
+            kind.kv_dtype,
+            queries,
+            keys,
+            heads=kind.heads * ones,
+            latent_dim=kind.latent_dim * ones,
+            rope_dim=kind.rope_dim * ones,
+            expanded_dim=kind.expanded_dim * ones,
+        )
+    return AttentionBatch(
+        Operator.ATTENTION,
+        kind.kv_dtype,
+        AttentionKind.GENERIC,
+        queries,
+        keys,
+        heads=kind.heads * ones,
+        kv_heads=kind.kv_heads * ones,
+        head_dim=kind.head_dim * ones,
+        backend=backend,
+        window=kind.window * ones if kind.window else None,
+    )
+
+
+def _describe(call: RowCall, backend: Backend) -> _Workload:
     match call:
         case ProductCall():
             return _describe_product(call, backend)
@@ -90,7 +179,7 @@ def _describe(call: ModeledCall, backend: Backend) -> _Workload:
         case ActivationCall():
             return _describe_rows(Operator.SILU_MUL, call.rows, call.dim)
         case MoeCall():
-            return _describe_experts(call)
+            return _describe_experts(call, backend)
 
 
 def _describe_product(call: ProductCall, backend: Backend) -> _Workload:
@@ -110,12 +199,14 @@ def _describe_rows(operator: Operator, rows: int, columns: int) -> _Workload:
     )
 
 
-def _describe_experts(call: MoeCall) -> _Workload:
+def _describe_experts(call: MoeCall, backend: Backend) -> _Workload:
     """Return a mixture of experts; of its pairs of token and expert, this GPU has a share."""
     sizes = (call.experts, call.topk * call.share_of_routed, call.hidden, call.intermediate)
 
     def make(rows: Column, ones: Column) -> MoeBatch:
         experts, topk, hidden, intermediate = (size * ones for size in sizes)
-        return MoeBatch(Operator.MOE, call.dtype, MoeProduct.BOTH, rows, experts, topk, hidden, intermediate)
+        return MoeBatch(
+            Operator.MOE, call.dtype, MoeProduct.BOTH, rows, experts, topk, hidden, intermediate, backend
+        )
 
     return _Workload((Operator.MOE, call.dtype, sizes), call.tokens, make)

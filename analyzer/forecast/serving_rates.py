@@ -63,23 +63,13 @@ class ServingRates(Struct, frozen=True):
     sustained: SustainedRates
     operators: OperatorTimer
     bandwidth_gbps: float
-    cache_share: float
     row_share: float
-    prefill_attention_share: float  # of the rate of products
-    exponentials_per_us: float  # of attention in prefills
-    decode_attention_share_fa3: float
-    padded_rows_fa3: float
-    padded_rows: float
-    attention_floor_us: float
-    latent_attention_us: float
-    attention_tile_us: float  # of a request and KV head, all SMs at work
     small_kernel_us: float
     decode_host_us: float
     prefill_host_us: float
     launch_us: float
     link: GroupLink  # between the GPUs of a group
     spreads: Spreads
-    cache_element_bytes: float = 2.0
     figures: tuple[RateFigure, ...] = ()
 
 
@@ -88,13 +78,12 @@ def find_rates(deployment: Deployment) -> ServingRates:
 
     Raises HardwareError for a GPU whose file has neither a tensor peak nor an FP32 peak.
     """
-    rates = compute_rates(
+    return compute_rates(
         deployment.gpu,
         framework=deployment.framework,
         gemm_tflops=deployment.gemm_tflops,
         has_bridge=deployment.has_bridge,
     )
-    return msgspec.structs.replace(rates, cache_element_bytes=deployment.kv_dtype.activation_bytes)
 
 
 def compute_rates(
@@ -119,7 +108,7 @@ def compute_rates(
     architecture = (gpu.arch and gpu.arch.serving) or table.architecture
     small = architecture.small_kernel_us
     bandwidth = gpu.file.memory.bandwidth_gbps
-    attention, host = table.attention, _find_host(framework, table)
+    host = _find_host(framework, table)
     link = find_group_link(gpu, framework, has_bridge=has_bridge, figures=table)
     return ServingRates(
         gpu=gpu.key,
@@ -127,16 +116,7 @@ def compute_rates(
         sustained=sustained,
         operators=OperatorTimer(gpu, Backend(framework.value)),
         bandwidth_gbps=bandwidth.value,
-        cache_share=memory.cache_share.value,
         row_share=memory.row_share.value,
-        prefill_attention_share=attention.tensor_share.value,
-        exponentials_per_us=architecture.exponentials.value * gpu.sm_count * gpu.file.clock.boost_mhz.value,
-        decode_attention_share_fa3=attention.decode_share_fa3.value,
-        padded_rows_fa3=attention.padded_rows_fa3.value,
-        padded_rows=attention.padded_rows.value,
-        attention_floor_us=architecture.attention_us.value,
-        latent_attention_us=attention.latent_us.value,
-        attention_tile_us=architecture.tile_us.value / gpu.sm_count,
         small_kernel_us=small.value,
         decode_host_us=host.decode_us.value,
         prefill_host_us=host.prefill_us.value,
@@ -149,7 +129,6 @@ def compute_rates(
             (
                 ("sustained rate of 16-bit products", "TF", sustained.origin),
                 ("memory bandwidth", "GB/s", bandwidth),
-                ("share of it that the KV cache streams at", "", memory.cache_share),
                 ("floor of a small kernel", "us", small),
                 ("framework's time per decode step", "us", host.decode_us),
                 ("framework's time per prefill", "us", host.prefill_us),
@@ -184,7 +163,7 @@ def _find_spreads(
     rate = {Basis.MEASURED: spread.tensor_measured, Basis.CALIBRATED: spread.tensor_calibrated}.get(
         tensor, spread.tensor_assumed
     )
-    is_assumed = Basis.ASSUMED in (memory.cache_share.basis, architecture.attention_us.basis)
+    is_assumed = Basis.ASSUMED in (memory.row_share.basis, architecture.small_kernel_us.basis)
     factor = spread.untaught.value if is_assumed else 1.0
     return Spreads(
         tensor=rate.value,

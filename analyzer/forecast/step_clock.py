@@ -20,7 +20,7 @@ Example: 16 requests that decode with 4,100 to 5,000 KV tokens need the knots at
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -28,8 +28,9 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.forecast.operator_calls import Phase, Step
+from analyzer.forecast.step_times import StepTime
 
-StepTimer = Callable[[Step], float]  # microseconds
+StepTimer = Callable[[Sequence[Step]], Sequence[StepTime]]  # many at once are faster
 MakeStep = Callable[[Phase, tuple[int, ...], tuple[int, ...]], Step]  # of query lengths and KV lengths
 KNOTS_PER_OCTAVE = 4
 ROWS_PER_OCTAVE = 32
@@ -117,22 +118,42 @@ class ExactClock:
 
     def time_step(self, shape: StepShape, list_lengths: Callable[[], StepLengths]) -> float:
         """Return the duration of one step, in seconds."""
-        return self._time(shape.phase, list_lengths())
+        return self._time(shape.phase, [list_lengths()])[0]
 
     def time_decode_run(self, kv_lengths: NDArray[np.int64], steps: int) -> NDArray[np.float64]:
         """Return the durations of consecutive decode steps, in seconds."""
         ones = (1,) * len(kv_lengths)
-        return np.array(
-            [
-                self._time(Phase.DECODE, StepLengths(ones, tuple((kv_lengths + index).tolist())))
-                for index in range(steps)
-            ]
-        )
+        lengths = [StepLengths(ones, tuple((kv_lengths + index).tolist())) for index in range(steps)]
+        return np.array(self._time(Phase.DECODE, lengths))
 
-    def _time(self, phase: Phase, lengths: StepLengths) -> float:
-        self.n_timed += 1
-        step = self._make_step(phase, lengths.query_lengths, lengths.kv_lengths)
-        return self._timer(step) / _US_PER_S
+    def _time(self, phase: Phase, lengths: Sequence[StepLengths]) -> list[float]:
+        self.n_timed += len(lengths)
+        steps = [self._make_step(phase, each.query_lengths, each.kv_lengths) for each in lengths]
+        return [time.total_us / _US_PER_S for time in self._timer(steps)]
+
+
+class StepTable:
+    """Times of rounded steps, each asked for once; one table serves all simulations of a deployment."""
+
+    def __init__(self, make_step: MakeStep, timer: StepTimer) -> None:
+        self._make_step, self._timer = make_step, timer
+        self._times: dict[StepShape, tuple[float, float]] = {}
+        self.n_timed = 0  # steps that were asked for
+
+    def find(self, shapes: Sequence[StepShape]) -> list[tuple[float, float]]:
+        """Return us of steps that stand for shapes, with the widths of their intervals."""
+        missing = [shape for shape in shapes if shape not in self._times]
+        if missing:
+            self.n_timed += len(missing)
+            found = self._timer([self._make(shape) for shape in missing])
+            self._times |= {
+                shape: (time.total_us, time.width) for shape, time in zip(missing, found, strict=True)
+            }
+        return [self._times[shape] for shape in shapes]
+
+    def _make(self, shape: StepShape) -> Step:
+        lengths = choose_lengths(shape)
+        return self._make_step(shape.phase, lengths.query_lengths, lengths.kv_lengths)
 
 
 class _Knots(Struct, frozen=True):
@@ -152,13 +173,18 @@ class _Knots(Struct, frozen=True):
 
 
 class BucketedClock:
-    """Times of rounded steps, each asked for once; one clock serves many simulations of a deployment."""
+    """Times of rounded steps, by a table that clocks of other paces share."""
 
-    def __init__(self, make_step: MakeStep, timer: StepTimer) -> None:
-        self._make_step, self._timer = make_step, timer
+    def __init__(self, table: StepTable, pace: float = 0.0) -> None:
+        """Take times, or at pace -1 and 1 the lower and upper ends of their 80 % intervals."""
+        self._table, self._pace = table, pace
         self._knots: dict[int, _Knots] = {}  # by batch
         self._step_times: dict[StepShape, float] = {}
-        self.n_timed = 0  # steps that were asked for
+
+    @property
+    def n_timed(self) -> int:
+        """Steps that were asked for, by all clocks of the table."""
+        return self._table.n_timed
 
     def time_step(self, shape: StepShape, list_lengths: Callable[[], StepLengths]) -> float:
         """Return the duration of one step, in seconds."""
@@ -168,7 +194,7 @@ class BucketedClock:
         rounded = round_shape(shape)
         time_s = self._step_times.get(rounded)
         if time_s is None:
-            time_s = self._step_times[rounded] = self._time(rounded)
+            time_s = self._step_times[rounded] = self._time([rounded])[0]
         return time_s
 
     def time_decode_run(self, kv_lengths: NDArray[np.int64], steps: int) -> NDArray[np.float64]:
@@ -191,21 +217,20 @@ class BucketedClock:
         times = {} if known is None else dict(zip(known.numbers, known.times_s.tolist(), strict=True))
         numbers = range(min(first, *times), max(last, *times) + 1) if times else range(first, last + 1)
         places = [max(batch, round(2 ** (number / KNOTS_PER_OCTAVE))) for number in numbers]
-        for number, place in zip(numbers, places, strict=True):
-            if number not in times:
-                times[number] = self._time(StepShape(decodes=batch, decode_kv_tokens=place))
+        missing = [number for number in numbers if number not in times]
+        shapes = [
+            StepShape(decodes=batch, decode_kv_tokens=places[number - numbers[0]]) for number in missing
+        ]
+        times |= zip(missing, self._time(shapes), strict=True)
         return _Knots(
             numbers,
             np.array(places, dtype=np.float64),
             np.array([times[number] for number in numbers]),
         )
 
-    def _time(self, shape: StepShape) -> float:
-        self.n_timed += 1
-        lengths = choose_lengths(shape)
-        return (
-            self._timer(self._make_step(shape.phase, lengths.query_lengths, lengths.kv_lengths)) / _US_PER_S
-        )
+    def _time(self, shapes: Sequence[StepShape]) -> list[float]:
+        found = self._table.find(shapes)
+        return [time_us * math.exp(self._pace * width) / _US_PER_S for time_us, width in found]
 
 
 def round_shape(shape: StepShape) -> StepShape:

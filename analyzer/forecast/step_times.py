@@ -1,11 +1,10 @@
 """Times of the operators of one step, and of the whole step, on one GPU of a tensor-parallel group.
 
-Kernels of a step run one after the other. Each takes the longer of its tensor time and its byte time, plus
-the part of the shorter that is not hidden, plus a floor; the framework's own time is added once per step.
+Kernels of a step run one after the other; the framework's own time is added once per step.
 
-    products, experts, norms, activations:  the operator model's, as served (`models.operators.served`)
-    decode:     KV bytes / stream, or the padded query rows of FlashAttention-3 on the tensor cores, + floor
-    transfers:  see `collective_times`
+    products, experts, attention, norms, activations:  as served, see `models.operators.served`
+    norms of heads, element-wise kernels:              bytes / stream + floor
+    transfers:                                         see `collective_times`
 
 Example: a decode step of 16 requests with weights of 28 GB on a memory that streams 1600 GB/s takes at least
 17.5 ms, because every weight is read once whatever the batch is.
@@ -13,7 +12,7 @@ Example: a decode step of 16 requests with weights of 28 GB on a memory that str
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from math import ceil, exp, sqrt
+from math import exp, sqrt
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -24,6 +23,7 @@ from analyzer.forecast.operator_calls import (
     AttentionCall,
     CollectiveCall,
     ElementwiseCall,
+    LatentAttentionCall,
     MoeCall,
     NormCall,
     OperatorCall,
@@ -31,17 +31,15 @@ from analyzer.forecast.operator_calls import (
     ProductCall,
     Step,
 )
-from analyzer.forecast.operator_times import ModeledCall
+from analyzer.forecast.operator_times import AnyAttentionCall, ModeledCall
 from analyzer.forecast.serving_rates import ServingRates
 from analyzer.ir.scheduling import Basis
 
-_FLOPS_PER_US = 1e6  # of one TF
 _BYTES_PER_US = 1e3  # of one GB/s
 _ROW_BYTES = 2.0  # of an activation
 _KEPT_CALLS = 1 << 14
 _KEPT_TIMERS = 64
 _INTERVAL_SIGMAS = 1.2816  # 80 % of a normal distribution lie within
-_DECODE_QUERIES = 8  # up to so many new tokens, a request streams its cache as a decode does
 
 
 class OperatorTime(NamedTuple):
@@ -85,6 +83,15 @@ def time_step(step: Step, rates: ServingRates) -> StepTime:
     return _find_timer(rates).time(step)
 
 
+def time_steps(steps: Sequence[Step], rates: ServingRates) -> list[StepTime]:
+    """Return the times of steps; many at once are faster than one after the other."""
+    timer = _find_timer(rates)
+    rates.operators.prepare_attention(
+        call for step in steps for call in step.calls if isinstance(call, AnyAttentionCall)
+    )
+    return [timer.time(step) for step in steps]
+
+
 class _KeptCall(NamedTuple):
     """All launches of a call that comes again in other steps."""
 
@@ -121,7 +128,7 @@ class _StepTimer:
         return StepTime(total_us, (*times.values(), host), width)
 
     def _time_launches(self, call: OperatorCall) -> _KeptCall:
-        if isinstance(call, AttentionCall):  # its lengths differ in every step
+        if isinstance(call, AnyAttentionCall):  # its lengths differ in every step
             return self._sum_launches(call)
         kept = self._kept.get(call)
         if kept is None:
@@ -196,6 +203,7 @@ def name_call(call: OperatorCall) -> str:
 
 _CLASS_NAMES: Mapping[type, str] = {
     AttentionCall: "attention",
+    LatentAttentionCall: "attention",
     ActivationCall: "silu_and_mul",
     MoeCall: "moe",
 }
@@ -223,14 +231,11 @@ def time_call(call: OperatorCall, rates: ServingRates) -> CallTime:
             return CallTime(experts=rates.operators.time(call, rates.sustained)[0])
         case ElementwiseCall():
             return _time_rows(call.bytes_moved, rates)
-        case AttentionCall():
-            return _time_attention(call, rates)
+        case AttentionCall() | LatentAttentionCall():
+            us = rates.operators.time_attention(call, rates.sustained)
+            return CallTime(cache=us) if call.is_decode else CallTime(tensor=us)
         case CollectiveCall():
             return CallTime(transfer=time_transfer(call.kind, call.message_bytes, call.gpus, rates.link).us)
-
-
-def _round_up(value: float, unit: float) -> float:
-    return ceil(value / unit) * unit
 
 
 def _time_rows(bytes_moved: float, rates: ServingRates) -> CallTime:
@@ -239,71 +244,3 @@ def _time_rows(bytes_moved: float, rates: ServingRates) -> CallTime:
         rows=bytes_moved / (rates.row_share * rates.bandwidth_gbps * _BYTES_PER_US),
         floors=rates.small_kernel_us,
     )
-
-
-def _time_attention(call: AttentionCall, rates: ServingRates) -> CallTime:
-    """Return the time of one layer's attention: requests that prefill, then those that decode."""
-    pairs, decoding, streamed = _count_work(call)
-    tensor_us = 0.0
-    if pairs:
-        flops = 2.0 * (call.head_dim + (call.value_dim or call.head_dim)) * call.heads * pairs
-        tensor_us = flops / (rates.prefill_attention_share * rates.sustained.tensor_tflops * _FLOPS_PER_US)
-        tensor_us += call.heads * pairs / rates.exponentials_per_us
-    cache_us = _time_decode_attention(call, decoding, streamed, rates) if streamed else 0.0
-    floor_us = rates.attention_floor_us + (rates.latent_attention_us if _is_latent(call) else 0.0)
-    return CallTime(tensor=tensor_us, cache=cache_us, floors=floor_us)
-
-
-def _count_work(call: AttentionCall) -> tuple[float, int, int]:
-    """Return pairs of query and key of requests that prefill, requests that decode, and their keys."""
-    queries, keys, window = call.query_lengths, call.kv_lengths, call.window
-    if not window and max(queries, default=0) <= _DECODE_QUERIES:
-        return 0.0, len(keys), sum(keys)
-    pairs, decoding, streamed = 0.0, 0, 0
-    for query, kv in zip(queries, keys, strict=True):
-        if query <= _DECODE_QUERIES:
-            decoding += 1
-            streamed += min(kv, window) if window else kv
-        else:
-            pairs += count_pairs(query, kv, window)
-    return pairs, decoding, streamed
-
-
-def count_pairs(queries: int, keys: int, window: int = 0) -> float:
-    """Return the pairs of query and key that causal attention computes; the queries are the last tokens.
-
-    window: keys that a query sees, 0 for all.
-    """
-    first = keys - queries + 1  # keys that the first query sees
-    if not window or keys <= window:
-        return queries * (first + keys) / 2.0
-    growing = max(0, window - first)  # queries that see fewer keys than the window
-    return growing * (first + first + growing - 1) / 2.0 + (queries - growing) * float(window)
-
-
-def _is_fa3(call: AttentionCall) -> bool:
-    return call.implementation.startswith("fa3")
-
-
-def _is_latent(call: AttentionCall) -> bool:
-    return call.implementation.startswith("mla")
-
-
-def _time_decode_attention(call: AttentionCall, requests: int, keys: int, rates: ServingRates) -> float:
-    """Return the time to stream the cache of all decoding requests, or to multiply it by padded query rows.
-
-    A tile of query rows holds the heads that share a KV head; the rest of its rows is computed for nothing.
-    FlashAttention-3 has tiles of 128 rows: on a GPU with a low tensor rate, H20, that is what limits.
-    """
-    value_dim = call.value_dim or call.head_dim
-    is_latent = _is_latent(call)
-    # of MLA the values are part of the keys, and all heads share them
-    row = call.head_dim if is_latent else call.kv_heads * (call.head_dim + value_dim)
-    stream = rates.cache_share * rates.bandwidth_gbps * _BYTES_PER_US
-    byte_us = keys * row * rates.cache_element_bytes / stream
-    groups = 1 if is_latent else call.kv_heads
-    unit = rates.padded_rows_fa3 if _is_fa3(call) else rates.padded_rows
-    rows = groups * _round_up(max(1.0, call.heads / groups), unit)
-    flops = 2.0 * (call.head_dim + value_dim) * rows * keys
-    tensor_us = flops / (rates.decode_attention_share_fa3 * rates.sustained.tensor_tflops * _FLOPS_PER_US)
-    return max(byte_us, tensor_us, requests * groups * rates.attention_tile_us)

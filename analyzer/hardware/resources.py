@@ -436,14 +436,12 @@ RESOURCES: tuple[Resource, ...] = (
         "operators", "what models of operators and of serving read beside all this; each moves by itself",
         _rates(
             "operators.product_factor", "operators.attention_mma_share", "operators.exponentials_per_cycle",
-            "operators.l2_slice_bytes_per_cycle_per_mib", "serving.exponentials", part="", moves_part=False,
+            "operators.l2_slice_bytes_per_cycle_per_mib", part="", moves_part=False,
         ),
-        _latencies(
-            "serving.small_kernel_us", "serving.attention_us", "serving.tile_us"
-        ),
+        _latencies("serving.small_kernel_us"),
         _sizes("operators.l1_bytes_per_sm"),
         _ratios(
-            "operators.process_nm", "operators.attention_process_nm", "operators.l2_store_factor",
+            "operators.process_nm", "operators.l2_store_factor",
             "operators.nvlink_generation",
         ),
     ),

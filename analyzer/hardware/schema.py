@@ -283,7 +283,6 @@ class OperatorTraits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     # None: `other_factor` of `hwdb/serving.toml`
     product_factor: HardwareParameter | None = None
     process_nm: HardwareParameter | None = None  # as vendors name it; energy per operation goes with it
-    attention_process_nm: HardwareParameter | None = None  # in the reference of attention; None: `process_nm`
     # part of the tensor rate that warp-wide MMA reaches there; None: `Arch.warp_mma_share`
     attention_mma_share: HardwareParameter | None = None
     exponentials_per_cycle: HardwareParameter | None = None  # of an SM; None: 16
@@ -308,9 +307,6 @@ class ServingLatencies(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """What kernels of served models take beyond their bytes and operations, see `hwdb/serving.toml`."""
 
     small_kernel_us: HardwareParameter  # floor of a small kernel in a CUDA graph
-    exponentials: HardwareParameter  # of attention, per SM and cycle at the boost clock
-    attention_us: HardwareParameter  # floor of a layer's attention
-    tile_us: HardwareParameter  # least time of an SM for one request and KV head in decoding
 
 
 class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

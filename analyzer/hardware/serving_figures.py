@@ -36,18 +36,7 @@ class MemoryFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     kinds: tuple[str, ...]
     has_ecc: bool = True  # of the product, see `DeviceMemory.has_ecc`
-    cache_share: HardwareParameter  # keys and values in decoding
     row_share: HardwareParameter  # kernels that stream rows, such as norms of heads and KV writes
-
-
-class AttentionFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Attention: shares of the rate of products, padding of query rows."""
-
-    tensor_share: HardwareParameter  # in prefills
-    decode_share_fa3: HardwareParameter
-    padded_rows_fa3: HardwareParameter
-    padded_rows: HardwareParameter
-    latent_us: HardwareParameter  # floor of a layer of MLA in decoding beyond that of other attention
 
 
 class TransferFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,7 +84,6 @@ class ServingFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     tensor: TensorFigures
     measured: tuple[MeasuredRate, ...]
     memory: tuple[MemoryFigures, ...]
-    attention: AttentionFigures
     architecture: ServingLatencies  # of GPUs whose architecture has none
     transfer: TransferFigures
     host: HostFigures

@@ -4,9 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.operators.attention_plan import CTAS_PER_SM, KV_TILE
-from analyzer.operators.attention_terms import TERM_NAMES, AttentionWork
+from analyzer.operators.attention_terms import TERM_NAMES, AttentionTerms
 from analyzer.operators.batches import Column
-from analyzer.operators.family import ReferenceTerms
 from analyzer.operators.hardware_figures import OperatorHardware
 
 _SMALLEST_SHARE = 2.0**-10
@@ -34,9 +33,10 @@ FEATURE_NAMES = (
 
 
 def compute_attention_features(
-    work: AttentionWork, hardware: OperatorHardware, terms: ReferenceTerms, head_dim: Column
+    hardware: OperatorHardware, terms: AttentionTerms, head_dim: Column
 ) -> NDArray[np.float64]:
     """Return rows x FEATURE_NAMES, finite."""
+    work = terms.work
     plan, requests = work.plan, work.requests
     shares = np.log2(np.maximum(terms.terms_us / terms.total_us[:, None], _SMALLEST_SHARE))
     slots = hardware.sm_count * CTAS_PER_SM

@@ -6,6 +6,9 @@ CTA walks over its keys in steps of KV_TILE keys; a causal tile stops at its las
 are too few to fill the GPU, the keys are cut into chunks: the smallest that need at most two CTAs per SM, as
 FlashInfer's planner chooses them (FlashInfer 0.4, include/flashinfer/attention/scheduler.cuh).
 
+With a window, keys that no query of a request sees are left out before, and a tile starts at the first key
+that one of its queries sees.
+
 Invariant: tasks, steps and bytes are sums over requests, so equal requests are merged first: a batch of 2,048
 equal decodes costs as much as one.
 
@@ -22,13 +25,15 @@ from analyzer.operators.batches import Column, RaggedLengths
 KV_TILE = 64.0
 MIN_CHUNK = 128.0
 CTAS_PER_SM = 2.0
+SPECULATIVE_QUERIES = 8  # as many queries per request still count as a decode
 
 
 class Requests(Struct, frozen=True):
     """The requests of a batch, equal neighbours merged; one entry per run of equal requests."""
 
     q: Column
-    kv: Column
+    kv: Column  # that any query sees
+    window: Column  # keys that a query sees at most; infinite where there is no window
     count: Column  # requests that are equal
     offsets: NDArray[np.int64]  # of each row's first run, and the end
     row: NDArray[np.int64]
@@ -42,9 +47,13 @@ class Requests(Struct, frozen=True):
         return np.maximum.reduceat(values, self.offsets[:-1])
 
 
-def merge_requests(q_lengths: RaggedLengths, kv_lengths: RaggedLengths) -> Requests:
-    """Return the requests of all rows, runs of equal ones merged."""
-    q, kv, offsets = q_lengths.values, kv_lengths.values, q_lengths.offsets
+def merge_requests(
+    q_lengths: RaggedLengths, kv_lengths: RaggedLengths, window: Column | None = None
+) -> Requests:
+    """Return the requests of all rows, runs of equal ones merged; window: of each row, 0 or None for none."""
+    q, offsets = q_lengths.values, q_lengths.offsets
+    windows = _find_windows(window, kv_lengths)
+    kv = np.minimum(kv_lengths.values, windows + q - 1.0)
     starts = np.ones(len(q), dtype=bool)
     starts[1:] = (q[1:] != q[:-1]) | (kv[1:] != kv[:-1])
     starts[offsets[:-1]] = True
@@ -54,10 +63,26 @@ def merge_requests(q_lengths: RaggedLengths, kv_lengths: RaggedLengths) -> Reque
     return Requests(
         q=q[runs],
         kv=np.maximum(kv[runs], 1.0),
+        window=windows[runs],
         count=np.diff(np.append(runs, len(q))).astype(np.float64),
         offsets=run_offsets,
         row=np.repeat(np.arange(len(offsets) - 1), np.diff(run_offsets)),
     )
+
+
+def _find_windows(window: Column | None, lengths: RaggedLengths) -> Column:
+    """Return the window of each request, infinite for none."""
+    if window is None:
+        return np.full(len(lengths.values), np.inf)
+    return np.repeat(np.where(window > 0.0, window, np.inf), np.diff(lengths.offsets))
+
+
+def count_pairs(q: Column, kv: Column, window: Column) -> Column:
+    """Return the query-key pairs of requests under the causal mask; window: keys, infinite for none."""
+    first = np.maximum(kv - q, 0.0) + 1.0  # keys that the first query sees
+    growing = np.clip(window - first, 0.0, q)  # queries that see less than the window
+    full = np.where(np.isinf(window), 0.0, window)
+    return growing * (2.0 * first + growing - 1.0) / 2.0 + (q - growing) * full
 
 
 class TilePolicy(Struct, frozen=True):
@@ -101,24 +126,36 @@ def plan_attention(
     tiles = np.ceil(requests.q * per_group / tile)
     chunk = _choose_chunks(requests, tiles, units, policy.splits, sm_count)[row]
     chunks = np.ceil(requests.kv / chunk)
-    prefix = np.maximum(requests.kv - requests.q, 0.0)
-    # tile j < tiles - 1 ends at key prefix + (j + 1) · tile / group, the last one at kv
-    keys = (
-        tiles * prefix + tile / per_group * tiles * (tiles - 1.0) / 2.0 + np.minimum(requests.q, requests.kv)
-    )
+    keys, most_keys = _count_tile_keys(requests, tiles, tile / per_group)
     ragged_steps = keys / KV_TILE + 0.5 * tiles * chunks
     steps = np.where(tiles * chunks == 1.0, np.ceil(requests.kv / KV_TILE), ragged_steps)
-    pairs = requests.q * prefix + requests.q * (requests.q + 1.0) / 2.0
+    pairs = count_pairs(requests.q, requests.kv, requests.window)
     return AttentionPlan(
         tile_q=policy.tile_q,
         tasks=requests.sum_rows(tiles * chunks) * units,
         steps=requests.sum_rows(steps) * units,
-        longest_steps=requests.max_rows(np.ceil(np.minimum(requests.kv, chunk) / KV_TILE)),
+        longest_steps=requests.max_rows(np.ceil(np.minimum(most_keys, chunk) / KV_TILE)),
         pairs=requests.sum_rows(pairs) * heads,
         loaded_keys=requests.sum_rows(keys) * units,
         chunks=requests.max_rows(chunks),
         partial_rows=requests.sum_rows(np.where(chunks > 1.0, requests.q * chunks, 0.0)) * heads,
     )
+
+
+def _count_tile_keys(requests: Requests, tiles: Column, queries: Column) -> tuple[Column, Column]:
+    """Return the keys that all tiles of each request walk over, and those of its longest.
+
+    queries: of a tile. Tile j < tiles - 1 ends at key prefix + (j + 1) · queries, the last one at kv.
+    """
+    prefix = np.maximum(requests.kv - requests.q, 0.0)
+    keys = tiles * prefix + queries * tiles * (tiles - 1.0) / 2.0 + np.minimum(requests.q, requests.kv)
+    most_seen = requests.window + queries - 1.0  # by all queries of a tile
+    if np.all(most_seen >= requests.kv):
+        return keys, requests.kv
+    growing = np.clip(np.floor((most_seen - prefix) / queries), 0.0, tiles)
+    later = np.where(growing < tiles, (tiles - growing) * np.minimum(most_seen, requests.kv), 0.0)
+    windowed = growing * prefix + queries * growing * (growing + 1.0) / 2.0 + later
+    return np.minimum(keys, windowed), np.minimum(requests.kv, most_seen)
 
 
 def _choose_chunks(

@@ -4,12 +4,13 @@ The reference of rows of attention or MLA, from the plan of their CTAs (`attenti
 
     total = launch + ((busy^b + chain^b)^(p/b) + dram^p + l2^p)^(1/p) + merge + append
 
-busy: all KV-tile steps over all SMs. A step costs its two products at the sustained tensor rate, limited by
-power, plus a softmax whose exponentials it does not hide. chain: the longest task, which starts at once or,
-where there is more than a wave, late (`tail_share`); power does not limit few tasks, but nothing hides a lone
-task's latencies. dram: queries, keys, values and outputs once, less what stays in the L2 between launches.
-l2: the keys that every query tile loads again. merge: the kernel that adds up split keys. append: the kernels
-that write new keys and values into the cache before a framework's prefill.
+busy: all KV-tile steps over all SMs. A step costs its two products at boost plus a softmax whose exponentials
+it does not hide; power lets it be no faster than products at a share of what large ones sustain
+(`sustained_rates`). chain: the longest task, which starts at once or, where there is more than a wave, late
+(`tail_share`); power does not limit few tasks, but nothing hides a lone task's latencies. dram: queries,
+keys, values and outputs once, less what stays in the L2 between launches. l2: the keys that every query tile
+loads again. merge: the kernel that adds up split keys. append: the kernels that write new keys and values
+into the cache before a framework's prefill.
 
 Example: one decode of 126 keys for two heads is a chain of two steps: a launch and twice a step's latency.
 """
@@ -54,6 +55,13 @@ class AttentionWork(Struct, frozen=True):
     issue_share: Column  # of a task's fixed issue; 1 but for a framework's decodes of one head per task
     slow_steps: Column  # 1 where a task loads each tile of 128 elements only once the last one is done
     step_share: Column  # of the rate of matrix products, that a step reaches; 1 but for some decodes
+    is_cold: bool  # the L2 has nothing of the keys and values
+
+
+class AttentionTerms(ReferenceTerms, frozen=True, kw_only=True):
+    """The analytic time of each row, with the plan of its CTAs."""
+
+    work: AttentionWork
 
 
 PARAMETERS = (
@@ -72,7 +80,7 @@ PARAMETERS = (
     FittedParameter("balance_exponent", 5.0, 2.0, 8.0),
     FittedParameter("overlap_exponent", 2.2, 1.2, 5.0),
     FittedParameter("tensor_share", 0.95, 0.5, 1.0),
-    FittedParameter("tflops_nm_per_watt", 4.2, 2.5, 9.0),
+    FittedParameter("sustained_share", 1.0, 0.7, 1.3),  # of what large products sustain under power
     FittedParameter("softmax_factor", 0.7, 0.2, 3.0),
     FittedParameter("dram_share", 0.83, 0.7, 0.97),
     FittedParameter("l2_share", 0.9, 0.4, 1.3),
@@ -90,15 +98,13 @@ TERM_NAMES = ("launch", "busy", "chain", "dram", "l2", "merge", "append")
 
 def compute_reference(
     work: AttentionWork, hardware: OperatorHardware, parameters: Parameters
-) -> ReferenceTerms:
+) -> AttentionTerms:
     """Return the analytic time of each row, in microseconds."""
     plan, requests = work.plan, work.requests
     us_per_cycle = 1.0 / hardware.boost_mhz
-    busy, chain = _compute_math_us(work, hardware, parameters)
+    busy, powered, chain = _compute_math_us(work, hardware, parameters)
     unique = _sum_unique_bytes(work)
-    cache_share = parameters["cache_share"] if hardware.l2_partitions > 1.0 else WHOLE_CACHE_SHARE
-    kept = hardware.l2_bytes * cache_share
-    missed = 1.0 / (1.0 + (kept / unique) ** parameters["cache_sharpness"])
+    missed = 1.0 if work.is_cold else _find_missed_share(unique, hardware, parameters)
     dram = unique * missed / (hardware.dram_gbps * 1e3 * parameters["dram_share"])
     queries = requests.sum_rows(requests.q) * work.heads * work.query_bytes
     partial = (
@@ -118,51 +124,55 @@ def compute_reference(
     p, b = parameters["overlap_exponent"], parameters["balance_exponent"]
     late = np.clip((plan.tasks / (CTAS_PER_SM * hardware.sm_count) - 1.0) / LATE_WAVES, 0.0, 1.0)
     even = busy + parameters["tail_share"] * late * chain
-    core = ((even**b + chain**b) ** (p / b) + dram**p + l2**p) ** (1.0 / p)
-    return ReferenceTerms(
+    math = (even**b + chain**b) ** (1.0 / b)
+    core = (math**p + dram**p + l2**p) ** (1.0 / p)
+    total = launch + core + merge + append
+    return AttentionTerms(
+        work=work,
         names=TERM_NAMES,
         terms_us=np.stack([launch, busy, chain, dram, l2, merge, append], axis=1),
-        total_us=launch + core + merge + append,
+        total_us=total,
+        sm_share=powered / even * (even / math) ** b * (math / core) ** p * core / total,
         flops=plan.pairs * work.flops_per_pair,
         dram_bytes=unique,
     )
 
 
-def find_tensor_rates(
-    hardware: OperatorHardware, dtype: DataType, instruction: MatrixInstruction, parameters: Parameters
-) -> tuple[float, float]:
-    """Return the rate of matrix products in FLOP per microsecond: with all SMs busy, and with few of them.
+def _find_missed_share(unique: Column, hardware: OperatorHardware, parameters: Parameters) -> Column:
+    """Return which share of the bytes the L2 does not keep from launch to launch."""
+    cache_share = parameters["cache_share"] if hardware.l2_partitions > 1.0 else WHOLE_CACHE_SHARE
+    kept = hardware.l2_bytes * cache_share
+    return 1.0 / (1.0 + (kept / unique) ** parameters["cache_sharpness"])
 
-    Power limits the first; the second is what a few SMs would reach if all ran as they do.
-    """
-    is_warp = instruction is MatrixInstruction.WARP
-    share = hardware.attention_mma_share if is_warp else 1.0
-    peak = hardware.find_peak_tflops(dtype) * 1e6 * share * parameters["tensor_share"]
-    narrow = 2.0 if dtype.activation_bytes < 2.0 else 1.0
-    limit = parameters["tflops_nm_per_watt"] * hardware.tdp_w / hardware.attention_process_nm * narrow * 1e6
-    limited = (peak**-_POWER_SHARPNESS + limit**-_POWER_SHARPNESS) ** (-1.0 / _POWER_SHARPNESS)
-    return float(limited), float(peak)
+
+def _find_products_rate(work: AttentionWork, hardware: OperatorHardware, parameters: Parameters) -> float:
+    """Return the rate of matrix products at boost in FLOP per microsecond, as power does not limit it."""
+    share = hardware.attention_mma_share if work.instruction is MatrixInstruction.WARP else 1.0
+    return hardware.find_peak_tflops(work.dtype) * 1e6 * share * parameters["tensor_share"]
 
 
 def _compute_math_us(
     work: AttentionWork, hardware: OperatorHardware, parameters: Parameters
-) -> tuple[Column, Column]:
-    """Return the time of all steps over all SMs, and of the longest task alone."""
+) -> tuple[Column, Column, Column]:
+    """Return the time of all steps over all SMs, the part of it that power decides, and the longest task's.
+
+    The part that power decides: of the time, d log(time) / d log(sustained rate of large products).
+    """
     plan = work.plan
-    rates = find_tensor_rates(hardware, work.dtype, work.instruction, parameters)
     pairs = plan.tile_q * KV_TILE
     softmax = pairs / hardware.exponentials_per_cycle * parameters["softmax_factor"]
-    step, lone_step = (
-        pairs * work.flops_per_pair * hardware.sm_count * hardware.boost_mhz / (rate * work.step_share)
-        + softmax
-        for rate in rates
-    )
+    all_sm_cycles = pairs * work.flops_per_pair * hardware.sm_count * hardware.boost_mhz / work.step_share
+    free = all_sm_cycles / _find_products_rate(work, hardware, parameters) + softmax
+    limit = parameters["sustained_share"] * hardware.sustained.find(work.dtype) * 1e6
+    step = (free**_POWER_SHARPNESS + (all_sm_cycles / limit) ** _POWER_SHARPNESS) ** (1.0 / _POWER_SHARPNESS)
     latency = np.where(plan.tile_q <= 16.0, parameters["small_step_cycles"], parameters["wide_step_cycles"])
     issue = _find_issue_cycles(work, hardware, parameters)
     latency = latency + work.slow_steps * parameters["slow_step_cycles"]
     busy = (plan.steps * step + plan.tasks * issue) / hardware.sm_count
-    chain = plan.longest_steps * (lone_step * parameters["lone_factor"] + latency) + parameters["task_cycles"]
-    return busy / hardware.boost_mhz, chain / hardware.boost_mhz
+    powered = plan.steps * step * (all_sm_cycles / limit / step) ** _POWER_SHARPNESS / hardware.sm_count
+    chain = plan.longest_steps * (free * parameters["lone_factor"] + latency) + parameters["task_cycles"]
+    us_per_cycle = 1.0 / hardware.boost_mhz
+    return busy * us_per_cycle, powered * us_per_cycle, chain * us_per_cycle
 
 
 def _find_issue_cycles(work: AttentionWork, hardware: OperatorHardware, parameters: Parameters) -> Column:

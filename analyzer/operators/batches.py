@@ -43,6 +43,7 @@ class MoeBatch(Struct, frozen=True):
     topk: Column
     hidden: Column
     intermediate: Column  # per expert; w13 has twice as many output columns
+    backend: Backend | None = None  # whose kernels; None: not known
 
     def __len__(self) -> int:
         return len(self.m)
@@ -78,7 +79,10 @@ class RaggedLengths(Struct, frozen=True):
 
 
 class AttentionBatch(Struct, frozen=True):
-    """Attention over requests of different lengths; causal: query i of q sees kv - q + i + 1 keys."""
+    """Attention over requests of different lengths; causal: query i of q sees kv - q + i + 1 keys.
+
+    With a window, a query sees at most so many of the last keys.
+    """
 
     operator: Operator
     dtype: DataType
@@ -88,13 +92,19 @@ class AttentionBatch(Struct, frozen=True):
     heads: Column
     kv_heads: Column
     head_dim: Column
+    backend: Backend | None = None  # whose kernels, of the generic kind; None: not known
+    window: Column | None = None  # keys, 0 for all; None: all in every row
+    is_cold: bool = False  # the L2 has nothing of the keys and values, as when layers take turns
 
     def __len__(self) -> int:
         return len(self.heads)
 
 
 class MlaBatch(Struct, frozen=True):
-    """Multi-head latent attention: all heads share one latent KV of latent_dim + rope_dim elements."""
+    """Multi-head latent attention: all heads share one latent KV of latent_dim + rope_dim elements.
+
+    A prefill expands it to keys of expanded_dim + rope_dim and values of expanded_dim elements per head.
+    """
 
     operator: Operator
     dtype: DataType
@@ -103,6 +113,8 @@ class MlaBatch(Struct, frozen=True):
     heads: Column
     latent_dim: Column  # 512 of DeepSeek
     rope_dim: Column  # 64 of DeepSeek
+    expanded_dim: Column  # 128 of DeepSeek
+    is_cold: bool = False
 
     def __len__(self) -> int:
         return len(self.heads)

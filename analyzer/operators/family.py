@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from analyzer.operators.batches import Column, OperatorBatch
 from analyzer.operators.hardware_figures import OperatorHardware
-from analyzer.operators.names import DataType, Operator
+from analyzer.operators.names import Backend, DataType, Operator
 from analyzer.text.errors import UsageError
 
 
@@ -53,6 +53,14 @@ class FittedParameter(Struct, frozen=True):
 Parameters = Mapping[str, float]
 
 
+def _keep(batch: OperatorBatch, hardware: OperatorHardware) -> OperatorBatch:
+    return batch
+
+
+def _find_none(batch: OperatorBatch) -> Backend | None:
+    return None
+
+
 class OperatorFamily(Struct, frozen=True):
     """Operators that share one reference, one set of features and one set of weights.
 
@@ -60,6 +68,8 @@ class OperatorFamily(Struct, frozen=True):
     of one operator and data type on one GPU; features are rows x feature_names, float64, finite.
     `choose_weights(batch)` names the set of weights: by default the family's name and the data type, so
     that `gemm-bf16` and `gemm-fp8` are learned apart; a family may pool data types or split kinds.
+    `resolve(batch, hardware)` says which kernel a framework takes on a GPU, before all else.
+    `find_backend(batch)` says whose kernels a batch means that names none; None: frameworks have no own ones.
     """
 
     name: str
@@ -67,9 +77,11 @@ class OperatorFamily(Struct, frozen=True):
     parameters: tuple[FittedParameter, ...]
     feature_names: tuple[str, ...]
     compute_terms: Callable[[Any, OperatorHardware, Parameters], ReferenceTerms]
-    compute_features: Callable[[Any, OperatorHardware, ReferenceTerms], NDArray[np.float64]]
+    compute_features: Callable[[Any, OperatorHardware, Any], NDArray[np.float64]]
     choose_weights: Callable[[OperatorBatch], str]
     data_types: frozenset[DataType] | None = None  # None: all
+    resolve: Callable[[Any, OperatorHardware], OperatorBatch] = _keep
+    find_backend: Callable[[Any], Backend | None] = _find_none
 
     def serves(self, batch: OperatorBatch) -> bool:
         """Return whether the family answers for a batch's operator and data type."""

@@ -8,6 +8,8 @@ from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.schema import Arch, HardwareParameter
 from analyzer.ir.scheduling import SchedClass, TensorRate
 from analyzer.operators.names import DataType
+from analyzer.operators.sustained_rates import SustainedRates, find_sustained_rates
+from analyzer.text.errors import HardwareError
 
 
 class OperatorHardware(Struct, frozen=True):
@@ -31,6 +33,7 @@ class OperatorHardware(Struct, frozen=True):
     dram_latency_cycles: float
     fp32_tflops: float
     fp32_product_tflops: float  # of matrix products: that of matrix units where they take FP32
+    sustained: SustainedRates  # of large products
     tdp_w: float
     l1_bytes_per_sm: float  # shared memory's part included where the two are one
     shared_bytes_per_sm: float
@@ -47,7 +50,6 @@ class OperatorHardware(Struct, frozen=True):
     has_asynchronous_mma: bool  # of warpgroups, or tcgen05
     has_tensor_memory: bool
     process_nm: float  # as vendors name it; where it is not known, as the middle of the known ones
-    attention_process_nm: float  # as the reference of attention counts it
     attention_mma_share: float  # of the tensor rate, that warp-wide MMA reaches in attention
     exponentials_per_cycle: float  # of an SM's special-function units
     splits_latent_decode: bool  # TensorRT-LLM's decode by MLA cuts a request's keys among CTAs
@@ -82,8 +84,22 @@ _RATES: dict[DataType, tuple[TensorRate, ...]] = {
 }
 
 
+_KEPT_GPUS = 64
+# By identity: a GPU has no hash and is never changed. It is kept, so that no other takes its place.
+_kept: dict[int, tuple[Gpu, OperatorHardware]] = {}
+
+
 def read_operator_hardware(gpu: Gpu) -> OperatorHardware:
     """Return the figures of a GPU; what its file lacks follows from the bandwidth, clock and SMs it has."""
+    known = _kept.get(id(gpu))
+    if known is None:
+        if len(_kept) >= _KEPT_GPUS:
+            _kept.clear()
+        known = _kept[id(gpu)] = (gpu, _read(gpu))
+    return known[1]
+
+
+def _read(gpu: Gpu) -> OperatorHardware:
     file = gpu.file
     clock_mhz = file.clock.boost_mhz.value
     dram_gbps = file.memory.bandwidth_gbps.value
@@ -110,6 +126,7 @@ def read_operator_hardware(gpu: Gpu) -> OperatorHardware:
         dram_latency_cycles=latency.dram_latency_cycles.value if latency else 500.0,
         fp32_tflops=fp32,
         fp32_product_tflops=_find(file.peak.fp32_matrix_tflops if file.peak else None, fp32),
+        sustained=_find_sustained_rates(gpu, fp32),
         tdp_w=_find(file.power.tdp_w if file.power else None, 250.0),
         l1_bytes_per_sm=_find(traits.l1_bytes_per_sm, _find_most_l1_bytes(gpu.arch) if gpu.arch else 65536.0),
         shared_bytes_per_sm=limits.shared_bytes_per_sm.value if limits else 65536.0,
@@ -128,7 +145,6 @@ def read_operator_hardware(gpu: Gpu) -> OperatorHardware:
         has_asynchronous_mma=gpu.has_unit(SchedClass.MMA_WARPGROUP, SchedClass.MMA_TENSOR_CORE),
         has_tensor_memory=gpu.has_unit(SchedClass.MMA_TENSOR_CORE),
         process_nm=_find(traits.process_nm, 7.0),
-        attention_process_nm=_find(traits.attention_process_nm or traits.process_nm, 4.5),
         attention_mma_share=_find(
             traits.attention_mma_share, gpu.arch.warp_mma_share.value if gpu.arch else 1.0
         ),
@@ -138,6 +154,14 @@ def read_operator_hardware(gpu: Gpu) -> OperatorHardware:
         fp32_linear_tiles=traits.fp32_linear_tiles or (),
         fp32_batched_tiles=traits.fp32_batched_tiles or (),
     )
+
+
+def _find_sustained_rates(gpu: Gpu, fp32_tflops: float) -> SustainedRates:
+    """Return the sustained rates; of a GPU whose file has no peak at all, FP32's for all types."""
+    try:
+        return find_sustained_rates(gpu)
+    except HardwareError:
+        return find_sustained_rates(gpu, gemm_tflops=fp32_tflops)
 
 
 _MULTICAST_GENERATION = 4  # of NVLink, whose switch adds what GPUs send it

@@ -45,14 +45,14 @@ class OperatorColumns(Struct, frozen=True):
 
     sizes: tuple[SizeColumn, ...]
     has_lengths: bool = False  # q_lengths and kv_lengths
-    choice: str = ""  # a column with a kind: `kind` of attention, `which` of moe, `backend` of gemm
+    choices: tuple[str, ...] = ()  # columns with a name: `kind` of attention, `which` of moe, `backend`
     default_dtype: DataType = DataType.BF16
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the columns that the operator takes."""
         lengths = LENGTH_COLUMNS if self.has_lengths else ()
-        return (*(size.name for size in self.sizes), *lengths, *([self.choice] if self.choice else []))
+        return (*(size.name for size in self.sizes), *lengths, *self.choices)
 
 
 LENGTH_COLUMNS = ("q_lengths", "kv_lengths")
@@ -70,7 +70,7 @@ _MESSAGE = (
     SizeColumn("gpus", "GPUs of one node that take part"),
 )
 OPERATOR_COLUMNS: Mapping[Operator, OperatorColumns] = {
-    Operator.GEMM: OperatorColumns(_PRODUCT, choice="backend"),
+    Operator.GEMM: OperatorColumns(_PRODUCT, choices=("backend",)),
     Operator.SCALED_MM: OperatorColumns(_PRODUCT, default_dtype=DataType.FP8_BLOCK),
     Operator.BMM: OperatorColumns(_PRODUCT),
     Operator.MOE: OperatorColumns(
@@ -81,22 +81,24 @@ OPERATOR_COLUMNS: Mapping[Operator, OperatorColumns] = {
             SizeColumn("hidden", "hidden size"),
             SizeColumn("intermediate", "intermediate size of an expert"),
         ),
-        choice="which",
+        choices=("which", "backend"),
     ),
     Operator.ATTENTION: OperatorColumns(
         (
             _HEADS,
             SizeColumn("kv_heads", "key and value heads"),
             SizeColumn("head_dim", "elements of a head", 128.0),
+            SizeColumn("window", "keys that a query sees, all where not given", 0.0),
         ),
         has_lengths=True,
-        choice="kind",
+        choices=("kind", "backend"),
     ),
     Operator.MLA: OperatorColumns(
         (
             _HEADS,
             SizeColumn("latent_dim", "elements of the latent KV", 512.0),
             SizeColumn("rope_dim", "elements with rotary positions", 64.0),
+            SizeColumn("expanded_dim", "elements of a head's expanded keys and values", 128.0),
         ),
         has_lengths=True,
     ),
@@ -156,7 +158,7 @@ class _Key(Struct, frozen=True):
     operator: Operator
     gpu: str
     dtype: DataType
-    choice: str
+    choices: tuple[str, ...]
 
 
 class _Group:
@@ -210,7 +212,7 @@ def _read_row(place: int, fields: _Fields, groups: dict[_Key, _Group]) -> None:
     dtype = _read_dtype(fields.find("dtype"), columns.default_dtype)
     if operator is Operator.SCALED_MM and dtype is DataType.FP8:
         dtype = DataType.FP8_BLOCK  # the operator is block-scaled
-    key = _Key(operator, gpu, dtype, _read_choice(columns.choice, fields))
+    key = _Key(operator, gpu, dtype, tuple(_read_choice(name, fields) for name in columns.choices))
     sizes = [_read_size(size, fields.find(size.name)) for size in columns.sizes]
     lengths = [_read_lengths(name, fields.find(name)) for name in LENGTH_COLUMNS if columns.has_lengths]
     if lengths:
@@ -242,8 +244,6 @@ def _read_dtype(text: str, default: DataType) -> DataType:
 
 
 def _read_choice(column: str, fields: _Fields) -> str:
-    if not column:
-        return ""
     names, default = _CHOICES[column]
     text = fields.find(column).lower() or default
     try:
@@ -296,8 +296,9 @@ def _make_batch(key: _Key, group: _Group) -> OperatorBatch:
         fields |= {
             name: make_ragged(values) for name, values in zip(LENGTH_COLUMNS, group.lengths, strict=True)
         }
-    if key.choice:
-        fields[columns.choice] = _CHOICES[columns.choice][0](key.choice)
+    for column, name in zip(columns.choices, key.choices, strict=True):
+        if name:
+            fields[column] = _CHOICES[column][0](name)
     make = _BATCH_TYPES.get(key.operator, RowwiseBatch)
     batch: OperatorBatch = make(operator=key.operator, dtype=key.dtype, **fields)
     return batch

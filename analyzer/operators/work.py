@@ -11,6 +11,7 @@ from functools import singledispatch
 import numpy as np
 from msgspec import Struct
 
+from analyzer.operators.attention_plan import Requests, count_pairs, merge_requests
 from analyzer.operators.batches import (
     AttentionBatch,
     CollectiveBatch,
@@ -20,7 +21,6 @@ from analyzer.operators.batches import (
     MoeBatch,
     OperatorBatch,
     ProductBatch,
-    RaggedLengths,
     RowwiseBatch,
 )
 from analyzer.operators.names import MoeProduct, Operator
@@ -76,17 +76,17 @@ def _(batch: MoeBatch) -> Work:
 
 @count_work.register
 def _(batch: AttentionBatch) -> Work:
-    q, kv, q_and_kv_scores = _sum_lengths(batch.q_lengths, batch.kv_lengths)
+    q, kv, scores = _sum_lengths(merge_requests(batch.q_lengths, batch.kv_lengths, batch.window))
     size = batch.dtype.activation_bytes
     return Work(
-        flops=4.0 * q_and_kv_scores * batch.heads * batch.head_dim,
+        flops=4.0 * scores * batch.heads * batch.head_dim,
         bytes_moved=batch.head_dim * (2.0 * batch.kv_heads * kv * size + 2.0 * batch.heads * q * size),
     )
 
 
 @count_work.register
 def _(batch: MlaBatch) -> Work:
-    q, kv, scores = _sum_lengths(batch.q_lengths, batch.kv_lengths)
+    q, kv, scores = _sum_lengths(merge_requests(batch.q_lengths, batch.kv_lengths))
     width = batch.latent_dim + batch.rope_dim
     size = batch.dtype.activation_bytes
     return Work(
@@ -119,8 +119,7 @@ def _(batch: CollectiveBatch) -> Work:
     return Work(flops=np.zeros(len(batch)), bytes_moved=2.0 * rounds * batch.message_bytes)
 
 
-def _sum_lengths(q_lengths: RaggedLengths, kv_lengths: RaggedLengths) -> tuple[Column, Column, Column]:
-    """Return per row queries, keys, and scores of causal attention: query i sees kv - q + i + 1 keys."""
-    q, kv = q_lengths.values, kv_lengths.values
-    seen = np.maximum(kv - np.maximum(q - 1.0, 0.0) / 2.0, 0.0)
-    return q_lengths.sum_rows(q), kv_lengths.sum_rows(kv), q_lengths.sum_rows(q * seen)
+def _sum_lengths(requests: Requests) -> tuple[Column, Column, Column]:
+    """Return per row queries, keys, and scores of causal attention."""
+    scores = count_pairs(requests.q, requests.kv, requests.window)
+    return (requests.sum_rows(requests.q), requests.sum_rows(requests.kv), requests.sum_rows(scores))

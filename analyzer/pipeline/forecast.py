@@ -19,7 +19,7 @@ from analyzer.forecast.operator_sequence import list_steps
 from analyzer.forecast.parallel_layout import check_layout
 from analyzer.forecast.request_trace import Request, RequestTrace, take_requests
 from analyzer.forecast.serving_rates import ServingRates, find_rates
-from analyzer.forecast.step_times import StepTime, combine_widths, spread_interval, time_step
+from analyzer.forecast.step_times import StepTime, combine_widths, spread_interval, time_steps
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.hardware.serving_figures import load_serving_figures
 from analyzer.operators.names import DataType
@@ -39,7 +39,7 @@ _CONFIG_NAME = "config.json"
 _MAX_STEPS = 131_072
 _MAX_GENERATED_TOKENS = 50_000_000  # in all; each is a length in the attention of a step
 _MAX_LISTED_LENGTHS = 5_000_000  # of them, where operators are listed
-_PROGRESS_STEPS = 256
+_STEPS_AT_ONCE = 64
 
 
 class ForecastOptions(Struct, frozen=True):
@@ -83,12 +83,13 @@ def forecast_model(
     check_layout(model, deployment)
     memory = check_memory(model, deployment, trace.requests, name)
     rates = find_rates(deployment)
-    run = _Run(rates, lists_operators=lists_operators and _may_list(trace.requests))
+    run = _Run(lists_operators=lists_operators and _may_list(trace.requests))
     n_steps = max(request.output_tokens for request in trace.requests)
-    for number, step in enumerate(list_steps(model, deployment, trace.requests), start=1):
-        run.add(step)
-        if number % _PROGRESS_STEPS == 0:
-            progress(number, n_steps, "timing steps")
+    steps = list_steps(model, deployment, trace.requests)
+    while block := tuple(islice(steps, _STEPS_AT_ONCE)):
+        for step, time in zip(block, time_steps(block, rates), strict=True):
+            run.add(step, time)
+        progress(len(run.entries), n_steps, "timing steps")
     warnings = _list_warnings(model, trace, is_cut=lists_operators and not run.lists_operators)
     return _make_report(name, model, deployment, trace, memory, rates, run, warnings)
 
@@ -169,16 +170,15 @@ def _may_list(requests: Sequence[Request]) -> bool:
 class _Run:
     """Times of a run while its steps are made."""
 
-    def __init__(self, rates: ServingRates, *, lists_operators: bool) -> None:
-        self.rates, self.lists_operators = rates, lists_operators
+    def __init__(self, *, lists_operators: bool) -> None:
+        self.lists_operators = lists_operators
         self.entries: list[ForecastStepEntry] = []
         self.prefills: list[StepTime] = []
         self.decodes: list[StepTime] = []
         self.operators: dict[str, _OperatorTime] = {}
 
-    def add(self, step: Step) -> None:
+    def add(self, step: Step, time: StepTime) -> None:
         """Add a step to the entries and the sums."""
-        time = time_step(step, self.rates)
         is_prefill = step.phase is Phase.PREFILL
         for name, time_us, basis in time.by_operator:
             known = self.operators.get(name)

@@ -5,6 +5,7 @@ from analyzer.forecast.operator_calls import (
     AttentionCall,
     CollectiveCall,
     ElementwiseCall,
+    LatentAttentionCall,
     MoeCall,
     NormCall,
     OperatorCall,
@@ -54,6 +55,17 @@ def _list_sizes(call: OperatorCall) -> dict[str, float]:
                 "heads": call.heads,
                 "kv_heads": call.kv_heads,
                 "head_dim": call.head_dim,
+                **({"window": call.window} if call.window else {}),
+            }
+        case LatentAttentionCall():
+            return {
+                "requests": len(call.query_lengths),
+                "q_tokens": sum(call.query_lengths),
+                "kv_tokens": sum(call.kv_lengths),
+                "heads": call.heads,
+                "latent_dim": call.latent_dim,
+                "rope_dim": call.rope_dim,
+                "expanded_dim": call.expanded_dim,
             }
         case NormCall() | ActivationCall():
             return {"rows": call.rows, "dim": call.dim}

@@ -16,7 +16,6 @@ from analyzer.forecast.deployment import Deployment, Framework
 from analyzer.forecast.engine_limits import GivenLimits, find_limits
 from analyzer.forecast.engine_state import EngineLimits
 from analyzer.forecast.model_config import ModelConfig, read_model_config
-from analyzer.forecast.operator_calls import Step
 from analyzer.forecast.operator_sequence import StepMaker
 from analyzer.forecast.pipelined_serving import simulate_pipeline
 from analyzer.forecast.rate_search import RateSearch, find_saturated_rate
@@ -29,8 +28,8 @@ from analyzer.forecast.serving_statistics import (
     find_met,
     is_long_enough,
 )
-from analyzer.forecast.step_clock import BucketedClock
-from analyzer.forecast.step_times import time_step
+from analyzer.forecast.step_clock import BucketedClock, StepTable
+from analyzer.forecast.step_times import time_steps
 from analyzer.pipeline.forecast import ForecastOptions, find_config_file, make_deployment, name_model
 from analyzer.pipeline.serving_entries import make_end_entry, make_rate_entry, make_run_entries
 from analyzer.report.serving_schema import (
@@ -136,12 +135,8 @@ class _Engine:
     def __init__(self, model: ModelConfig, deployment: Deployment) -> None:
         self.rates = find_rates(deployment)
         self._framework, self._stages = deployment.framework, deployment.pipeline_parallel
-        self._maker = StepMaker(model, deployment)
-        self._clocks = {pace: BucketedClock(self._maker.make, partial(self._time_us, pace)) for pace in _Pace}
-
-    def _time_us(self, pace: _Pace, step: Step) -> float:
-        found = time_step(step, self.rates)
-        return found.total_us * math.exp(pace * found.width)
+        table = StepTable(StepMaker(model, deployment).make, partial(time_steps, rates=self.rates))
+        self._clocks = {pace: BucketedClock(table, pace) for pace in _Pace}
 
     def simulate(self, load: ServingLoad, limits: EngineLimits, pace: _Pace = _Pace.LIKELY) -> ServingRun:
         """Return what becomes of a load. Steps of one run err together, so all are at the same end."""
@@ -197,6 +192,8 @@ def _search_rates(
         sustainable = search.find_sustainable_rate()
         if target.is_given:
             goodput = tuple(search.find_goodput(target, share) for share in _GOODPUT_SHARES)
+        elif sustainable:
+            search.run_at(sustainable)  # the table shows what it is like there
     if options.sweeps:
         for share in _SWEPT_SHARES:
             search.run_at(share * search.saturated_rate)

@@ -6,6 +6,7 @@ what the mathematics of a prefill uses; for a decode, whose mathematics the data
 is the type of the KV cache. Times are intervals of launches replayed in a CUDA graph.
 """
 
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -14,9 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from analyzer.hardware.gpu_database import load_gpu
 from analyzer.operators.batches import AttentionBatch, Column, MlaBatch, RaggedLengths
+from analyzer.operators.families.attention import choose_kernel, includes_cache_write
+from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.measured import MeasuredBatch, Timing
-from analyzer.operators.names import AttentionKind, DataType, Operator
+from analyzer.operators.names import AttentionKind, Backend, DataType, Operator
 from operator_data.gpu_keys import AICONFIGURATOR
 
 # TensorRT-LLM covers every GPU, most layouts, and repeats best from version to version (1.5 to 6 %).
@@ -25,7 +29,7 @@ NEWEST = {"a100_sxm": "1.0.0"}
 NEWEST_OTHERWISE = "1.3.0rc20"
 MLA_NEWEST = {"a100_sxm": "1.0.0", "l40s": "1.0.0"}
 DATA_TYPES = {DataType.BF16: "bfloat16", DataType.FP8: "fp8"}
-LATENT_DIM, ROPE_DIM = 512.0, 64.0
+LATENT_DIM, ROPE_DIM, EXPANDED_DIM = 512.0, 64.0, 128.0
 # SGLang's shortest prefill on H100 takes 10 us between launches, FlashInfer's shortest kernel on H800 less
 # than 6: the kernels that write the cache take the difference (assumed to be the same for all rows).
 CACHE_WRITE_US = 4.0
@@ -54,25 +58,28 @@ def load_attention(data: Path, dtype: DataType, *, seed: int = 0, limit: int = 0
     return batches
 
 
-def load_named_kernels(data: Path, *, seed: int = 0, limit: int = 0) -> list[MeasuredBatch]:
-    """Return what generic rows teach the named kinds, bf16: FlashInfer on L40S, FlashAttention-3 on H100.
+def load_named_kernels(
+    data: Path, dtype: DataType = DataType.BF16, *, seed: int = 0, limit: int = 0
+) -> list[MeasuredBatch]:
+    """Return SGLang's rows of the named kinds: FlashInfer on L40S, FlashAttention-3 on H100.
 
-    Both are SGLang's. Kept are rows of at least four query heads per KV head: FlashInfer's decode computes
+    dtype: of the cache. Kept are rows of at least four query heads per KV head: FlashInfer's decode computes
     them on tensor cores, and the cache that a prefill also writes is small beside the attention. Of
     FlashAttention-3's prefills only those of 512 tokens and more are kept, less CACHE_WRITE_US. Times are
     made kernel durations, as SynPerf's rows have them, by taking off LAUNCH_GAP_US.
     """
+    name = DATA_TYPES[dtype]
     context, generation = (
-        _where(_read(data / f"{name}_attention_perf.parquet"), fw="sglang", kv_cache_dtype="bfloat16")
-        for name in ("context", "generation")
+        _where(_read(data / f"{phase}_attention_perf.parquet"), fw="sglang", kv_cache_dtype=name)
+        for phase in ("context", "generation")
     )
     fa2 = [
         _keep_grouped(_where(table, gpu="l40s", kernel_source="flashinfer"))
         for table in (context, generation)
     ]
+    context = _where(context.filter(pc.greater_equal(context["isl"], 512)), attn_dtype=name)
     fa3 = [
-        _keep_grouped(_where(table, gpu="h100_sxm", kernel_source="fa3", attn_dtype="bfloat16"))
-        for table in (context.filter(pc.greater_equal(context["isl"], 512)), generation)
+        _keep_grouped(_where(table, gpu="h100_sxm", kernel_source="fa3")) for table in (context, generation)
     ]
     ada = pa.concat_tables([_sample(table, seed, limit) for table in fa2])
     prefills, decodes = (_sample(table, seed, limit) for table in fa3)
@@ -83,9 +90,44 @@ def load_named_kernels(data: Path, *, seed: int = 0, limit: int = 0) -> list[Mea
     )
     found = []
     for gpu, kind, table, other_us in kinds:
-        part = _make_attention(gpu, DataType.BF16, kind, table)
+        part = _make_attention(gpu, dtype, kind, table)
         found.append(msgspec.structs.replace(part, time_us=part.time_us - other_us, timing=Timing.KERNEL))
     return found
+
+
+def load_framework(data: Path, backend: Backend, dtype: DataType, *, limit: int = 0) -> list[MeasuredBatch]:
+    """Return prefills and decodes of SGLang or vLLM by the kernels that they take, a batch per GPU.
+
+    data: the folder `aiconfigurator`; dtype: of the cache. Kept are rows of a GPU's newest version and of the
+    kernels that most of them ran, prefills of a narrow cache by narrow mathematics where there are any.
+    SGLang's own FA2 and FA3 are `load_named_kernels`.
+    """
+    name = DATA_TYPES[dtype]
+    tables = [
+        _where(_read(data / f"{phase}_attention_perf.parquet"), fw=backend.value, kv_cache_dtype=name)
+        for phase in ("context", "generation")
+    ]
+    tables[0] = tables[0].filter(pc.greater(tables[0]["isl"], 1))
+    batches = []
+    for gpu, key in AICONFIGURATOR.items():
+        kind = choose_kernel(read_operator_hardware(load_gpu(key)))
+        table = pa.concat_tables(_sample(_choose_usual(_where(table, gpu=gpu)), 0, limit) for table in tables)
+        if table.num_rows and includes_cache_write(kind, backend):
+            found = _make_attention(key, dtype, kind, table)
+            batch = msgspec.structs.replace(found.batch, backend=backend)
+            batches.append(msgspec.structs.replace(found, batch=batch))
+    return batches
+
+
+def _choose_usual(table: pa.Table) -> pa.Table:
+    """Return the rows of the newest version, of its most frequent kernel and narrowest mathematics."""
+    if not table.num_rows:
+        return table
+    newest = max(set(table["ver"].to_pylist()), key=lambda text: [int(part) for part in text.split(".")])
+    table = _where(table, ver=newest)
+    table = _where(table, kernel_source=Counter(table["kernel_source"].to_pylist()).most_common(1)[0][0])
+    narrow = _where(table, attn_dtype="fp8")
+    return narrow if narrow.num_rows else table
 
 
 def compare_sources(data: Path) -> list[tuple[str, ...]]:
@@ -206,6 +248,7 @@ def _make_mla(gpu: str, table: pa.Table) -> MeasuredBatch:
             heads=heads,
             latent_dim=np.full(len(heads), LATENT_DIM),
             rope_dim=np.full(len(heads), ROPE_DIM),
+            expanded_dim=np.full(len(heads), EXPANDED_DIM),
         ),
         time_us=_column(table, "latency") * 1e3,
         shape_keys=heads.astype(np.int64),

@@ -3,15 +3,19 @@
 Times are intervals of CUDA graph replays, so a working set below the L2 stays in it. Taken are rows with
 balanced routing and without expert parallelism: a prediction names neither, and with expert parallelism the
 kernels also walk the rows of experts that other GPUs hold. Of a data type one kernel source teaches, so that
-one set of weights describes one kernel.
+one set of weights describes one kernel; of other backends it is the one that most rows of a GPU's newest
+version ran.
 
 Models whose time lies below what reading all busy experts at the datasheet's bandwidth takes are left out on
 that GPU: they have no gate (one product less before the activation: hidden 2688, topk 22 in SGLang 0.5.14) or
 route to half of the experts (DeepSeek's groups in FP8).
 """
 
+import re
+from collections import Counter
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,9 +24,10 @@ from numpy.typing import NDArray
 
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.operators.batches import MoeBatch
+from analyzer.operators.families.moe import FAMILY
 from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.measured import MeasuredBatch, Timing
-from analyzer.operators.names import DataType, MoeProduct, Operator
+from analyzer.operators.names import Backend, DataType, MoeProduct, Operator
 from operator_data.gpu_keys import AICONFIGURATOR
 from operator_data.pipeweave_moe import make_shape_keys
 
@@ -36,27 +41,63 @@ SOURCES = {
     DataType.INT4_WEIGHTS: ("int4_wo", "sglang_marlin_moe"),
 }
 _VERSIONS = ("0.5.14", "1.3.0rc20", "0.5.10")  # newest first; of each GPU one teaches
+# no gate, another gate, and one that takes five times what reading all weights does, whatever the tokens
+_LEFT_OUT = "nongated|situ_as_silu|modeloptfp8moe_flashinfer_cutlass"
+_MOST_RATIO = 100.0  # beyond it something stood still: 128 experts of hidden 2816 in FP8 on an L40S
 _LEAST_RATIO = 0.9  # of the time that DRAM's datasheet allows
+_MANY_TOKENS = 512.0
 _STREAMING_FOOTPRINT = 4.0  # bytes over the L2, from which weights come from DRAM
 
 
 def load_teaching(data: Path) -> list[MeasuredBatch]:
-    """Return the rows of all data types."""
-    return [batch for dtype in SOURCES for batch in load(data, dtype)]
+    """Return the rows of all data types, of the usual backend and of others."""
+    usual = [batch for dtype in SOURCES for batch in load(data, dtype)]
+    others = [
+        batch
+        for backend in (Backend.TRTLLM, Backend.VLLM)
+        for dtype in SOURCES
+        for batch in load_other_backend(data, backend, dtype)
+    ]
+    return usual + others
+
+
+def load_other_backend(data: Path, backend: Backend, dtype: DataType) -> list[MeasuredBatch]:
+    """Return the rows of a backend that is not the usual one of a data type, a batch per GPU."""
+    table = _read(data, SOURCES[dtype][0], pc.field("fw") == backend.value)
+    result = []
+    for system, gpu in AICONFIGURATOR.items():
+        rows = _choose_usual(table.filter(pc.equal(table["gpu"].cast(pa.string()), system)))
+        if rows.num_rows:
+            measured = _make_measured(rows, gpu, dtype)
+            batch = msgspec.structs.replace(measured.batch, backend=backend)
+            if FAMILY.find_backend(batch) is not backend:
+                result.append(_drop_other_models(msgspec.structs.replace(measured, batch=batch)))
+    return result
+
+
+def _choose_usual(rows: pa.Table) -> pa.Table:
+    """Return the rows of the newest version and of its most frequent kernel with a gate of SiLU."""
+    sources = rows["kernel_source"].cast(pa.string())
+    rows = rows.filter(pc.invert(pc.match_substring_regex(sources, _LEFT_OUT)))
+    if not rows.num_rows:
+        return rows
+    versions = rows["ver"].cast(pa.string())
+    newest = max(set(versions.to_pylist()), key=lambda text: [int(n) for n in re.findall(r"\d+", text)])
+    rows = rows.filter(pc.equal(versions, newest))
+    sources = rows["kernel_source"].cast(pa.string())
+    return rows.filter(pc.equal(sources, Counter(sources.to_pylist()).most_common(1)[0][0]))
+
+
+def _read(data: Path, dtype: str, where: pc.Expression) -> pa.Table:
+    balanced = (pc.field("distribution") == "balanced") & (pc.field("moe_ep_size") == 1)
+    filters = (pc.field("moe_dtype") == dtype) & balanced & where
+    return pq.read_table(data / "aiconfigurator" / "moe_perf.parquet", filters=filters)
 
 
 def load(data: Path, dtype: DataType) -> list[MeasuredBatch]:
     """Return the rows of a data type under `data` (the folder `shared/data`), a batch per GPU."""
     name, source = SOURCES[dtype]
-    table = pq.read_table(
-        data / "aiconfigurator" / "moe_perf.parquet",
-        filters=[
-            ("moe_dtype", "==", name),
-            ("kernel_source", "==", source),
-            ("distribution", "==", "balanced"),
-            ("moe_ep_size", "==", 1),
-        ],
-    )
+    table = _read(data, name, pc.field("kernel_source") == source)
     result = []
     for system, gpu in AICONFIGURATOR.items():
         rows = table.filter(pc.equal(table["gpu"].cast(pa.string()), system))
@@ -92,7 +133,10 @@ def _drop_other_models(measured: MeasuredBatch) -> MeasuredBatch:
     ratio = measured.time_us / (weights / (hardware.dram_gbps * 1e3))
     impossible = (weights > _STREAMING_FOOTPRINT * hardware.l2_bytes) & (ratio < _LEAST_RATIO)
     models = _number_models(batch)
-    return measured.select(np.flatnonzero(~np.isin(models, models[impossible])))
+    flops = 6.0 * batch.m * batch.topk * batch.hidden * batch.intermediate
+    math_us = flops / (hardware.find_peak_tflops(batch.dtype) * 1e6)
+    stuck = (batch.m >= _MANY_TOKENS) & (np.minimum(ratio, measured.time_us / math_us) > _MOST_RATIO)
+    return measured.select(np.flatnonzero(~np.isin(models, models[impossible | stuck])))
 
 
 def _number_models(batch: MoeBatch) -> NDArray[np.int64]:

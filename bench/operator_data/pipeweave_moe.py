@@ -125,7 +125,8 @@ def _group(rows: dict[tuple[str, _Shape], float], *, is_selection: bool = False)
 
 
 def _make_batch(columns: list[Column]) -> MoeBatch:
-    return MoeBatch(Operator.MOE, DataType.BF16, MoeProduct.W13, *columns)
+    m, experts, topk, hidden, intermediate = columns
+    return MoeBatch(Operator.MOE, DataType.BF16, MoeProduct.W13, m, experts, topk, hidden, intermediate)
 
 
 def make_shape_keys(batch: MoeBatch) -> NDArray[np.int64]:

@@ -17,6 +17,7 @@ from analyzer.forecast.operator_calls import (
     CollectiveCall,
     CollectiveKind,
     ElementwiseCall,
+    LatentAttentionCall,
     MoeCall,
     NormCall,
     Phase,
@@ -135,12 +136,8 @@ def test_attention_is_what_the_gpu_runs_and_decode_is_listed_under_one_name(gpu,
     config = read_model_config(DENSE)
     first = make_step(config, deploy(gpu), Phase.PREFILL, [7], [7])
     later = make_step(config, deploy(gpu), Phase.DECODE, [1], [8])
-    assert (
-        find(first, AttentionCall).implementation
-        == prefill
-        == list_operators(first)["attention"]["attention_type"]
-    )
-    assert find(later, AttentionCall).implementation == decode
+    assert find(first, AttentionCall).kind == prefill == list_operators(first)["attention"]["attention_type"]
+    assert find(later, AttentionCall).kind == decode
     assert list_operators(later)["attention"]["attention_type"] == "fa2_paged"
 
 
@@ -178,12 +175,19 @@ def test_latent_attention_expands_in_prefill_and_absorbs_in_decode():
     config, deployment = read_model_config(DEEPSEEK), deploy("h200-sxm", 8, dtype=DataType.FP8_BLOCK)
     prefill = make_step(config, deployment, Phase.PREFILL, [30, 10], [30, 10])
     assert find(prefill, ProductCall, "kv_b_proj").m == 40
-    expanded = find(prefill, AttentionCall)
-    assert (expanded.heads, expanded.kv_heads, expanded.head_dim, expanded.value_dim) == (16, 16, 192, 128)
+    expanded = find(prefill, LatentAttentionCall)
+    assert (expanded.heads, expanded.nope_dim, expanded.value_dim, expanded.is_decode) == (
+        16,
+        128,
+        128,
+        False,
+    )
+    assert list_operators(prefill)["attention"]["hd"] == 192
     decode = make_step(config, deployment, Phase.DECODE, [1, 1], [31, 11])
-    latent = find(decode, AttentionCall)
-    assert (latent.implementation, latent.heads, latent.kv_heads) == ("mla", 16, 1)
-    assert (latent.head_dim, latent.value_dim) == (576, 512)
+    latent = find(decode, LatentAttentionCall)
+    assert (latent.heads, latent.latent_dim, latent.rope_dim, latent.is_decode) == (16, 512, 64, True)
+    listed = list_operators(decode)["attention"]
+    assert (listed["attention_type"], listed["nkv"], listed["hd"], listed["vd"]) == ("mla", 1, 576, 512)
     names = [call.name for call in decode.calls if isinstance(call, ProductCall)]
     assert {"fused_qkv_a_proj", "q_b_proj", "q_absorb", "v_absorb"} <= set(names)
     assert "kv_b_proj" not in names
@@ -192,8 +196,8 @@ def test_latent_attention_expands_in_prefill_and_absorbs_in_decode():
     assert (shared.n, shared.count) == (2 * 2048 // 8, 58)
     assert find(decode, ElementwiseCall, "quantize")
     mixed = make_step(config, deployment, Phase.MIXED, [16, 1, 1], [100, 31, 11])
-    kinds = [call.implementation for call in mixed.calls if isinstance(call, AttentionCall)]
-    assert kinds == ["fa3_ragged", "mla"]
+    latents = [call for call in mixed.calls if isinstance(call, LatentAttentionCall)]
+    assert [(call.query_lengths, call.is_decode) for call in latents] == [((16,), False), ((1, 1), True)]
     assert find(mixed, ProductCall, "kv_b_proj").m == 100
     assert find(mixed, ProductCall, "q_absorb").m == 2
 

@@ -16,9 +16,11 @@ from analyzer.forecast.step_clock import (
     ExactClock,
     StepLengths,
     StepShape,
+    StepTable,
     choose_lengths,
     round_shape,
 )
+from analyzer.forecast.step_times import StepTime
 
 
 def make_step(phase: Phase, queries: Sequence[int], kv_lengths: Sequence[int]) -> SimpleNamespace:
@@ -26,9 +28,12 @@ def make_step(phase: Phase, queries: Sequence[int], kv_lengths: Sequence[int]) -
     return SimpleNamespace(phase=phase, queries=np.array(queries), kv_lengths=np.array(kv_lengths))
 
 
-def time_affinely(step: SimpleNamespace) -> float:
-    """Microseconds, affine in rows and KV tokens."""
-    return 5_000.0 + 30.0 * float(step.queries.sum()) + 0.02 * float(step.kv_lengths.sum())
+def time_affinely(steps: Sequence[SimpleNamespace]) -> list[StepTime]:
+    """Affine in rows and KV tokens."""
+    totals_us = (
+        5_000.0 + 30.0 * float(step.queries.sum()) + 0.02 * float(step.kv_lengths.sum()) for step in steps
+    )
+    return [StepTime(total_us, ()) for total_us in totals_us]
 
 
 def count_pairs(lengths: StepLengths) -> float:
@@ -54,21 +59,23 @@ decode_lists = st.lists(st.integers(1, 30_000), max_size=40)
 
 
 def test_decode_steps_of_an_affine_time_are_exact() -> None:
-    clock, exact = (kind(make_step, time_affinely) for kind in (BucketedClock, ExactClock))
+    table, exact = StepTable(make_step, time_affinely), ExactClock(make_step, time_affinely)
+    clock = BucketedClock(table)
     lengths = np.array([100, 900, 4_000, 77])
     assert clock.time_decode_run(lengths, 3_000) == pytest.approx(exact.time_decode_run(lengths, 3_000))
-    assert clock.n_timed <= 4 * KNOTS_PER_OCTAVE
+    assert table.n_timed <= 4 * KNOTS_PER_OCTAVE
     assert exact.n_timed == 3_000
 
 
 def test_times_are_asked_for_once() -> None:
-    clock = BucketedClock(make_step, time_affinely)
+    table = StepTable(make_step, time_affinely)
+    clock = BucketedClock(table)
     shape = make_shape([(0, 1_000)], [500] * 8)
     times = [clock.time_step(shape, lambda: pytest.fail("lengths are not needed")) for _ in range(3)]
     clock.time_decode_run(np.array([1_000, 2_000]), 10)
-    asked = clock.n_timed
+    asked = table.n_timed
     clock.time_decode_run(np.array([1_001, 2_001]), 10)
-    assert (times[0], clock.n_timed) == (times[2], asked)
+    assert (times[0], table.n_timed) == (times[2], asked)
 
 
 @given(prefills=prefill_lists, decodes=decode_lists)

@@ -41,13 +41,14 @@ class CopiedTimes(Struct, frozen=True):
 
 def predict(batch: OperatorBatch, gpu: Gpu) -> OperatorPrediction:
     """Return what `ours` predicts on the nearest GPU that taught. Raises UsageError where none did."""
-    weights = ours.find_weights(find_family(batch), batch)
+    family, hardware = find_family(batch), read_operator_hardware(gpu)
+    weights = ours.find_weights(family, family.resolve(batch, hardware))
     taught = [known.gpu for known in weights.taught if known.gpu != gpu.measured_key] if weights else []
     if not taught:
         raise UsageError(
             f"nearest knows no other GPU for {name_operator(batch)}", hint="take `--model roofline`"
         )
-    nearest = find_nearest_gpu(batch, read_operator_hardware(gpu), taught)
+    nearest = find_nearest_gpu(batch, hardware, taught)
     copied = ours.predict(batch, load_gpu(nearest))
     low, high = np.exp(_LOG_INTERVAL)
     return msgspec.structs.replace(

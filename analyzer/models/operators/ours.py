@@ -11,18 +11,26 @@ from analyzer.hardware.gpu import Gpu
 from analyzer.models.learned.correction import LearnedWeights, Rows, Situation, TaughtGpu
 from analyzer.models.learned.weights import find_learned_weights
 from analyzer.models.operators.interface import OperatorPrediction
-from analyzer.operators.batches import Column, MoeBatch, OperatorBatch, ProductBatch, describe_kind
+from analyzer.operators.batches import (
+    AttentionBatch,
+    Column,
+    MoeBatch,
+    OperatorBatch,
+    ProductBatch,
+    describe_kind,
+)
 from analyzer.operators.family import OperatorFamily, ReferenceTerms, find_family
 from analyzer.operators.hardware_figures import (
     OperatorHardware,
     compute_hardware_features,
     read_operator_hardware,
 )
-from analyzer.operators.names import Backend, Operator
+from analyzer.operators.names import Backend
 from analyzer.operators.places import locate_rows
 from analyzer.text.errors import UsageError
 
 NAME = "ours"
+_BackedBatch = ProductBatch | AttentionBatch | MoeBatch  # frameworks have kernels of their own
 _UNTAUGHT_INTERVAL = (-0.7, 0.7)  # assumed: half to twice the time, where no row of an operator taught
 
 
@@ -32,26 +40,31 @@ def predict(batch: OperatorBatch, gpu: Gpu, folder: Path | None = None) -> Opera
     Raises UsageError for an operator that no family serves.
     """
     family = find_family(batch)
+    hardware = read_operator_hardware(gpu)
+    batch = family.resolve(batch, hardware)
     found = predict_with_weights(batch, gpu, family, find_weights(family, batch, folder))
-    if not isinstance(batch, ProductBatch) or batch.operator is not Operator.GEMM or batch.backend:
+    usual = family.find_backend(batch)
+    if usual is None or not isinstance(batch, _BackedBatch) or batch.backend is not None:
         return found
     others = {}
     for backend in Backend:
-        asked = msgspec.structs.replace(batch, backend=backend)
+        asked = family.resolve(msgspec.structs.replace(batch, backend=backend), hardware)
         name = family.choose_weights(asked)
         if name != family.choose_weights(batch) and (weights := _find_named(name, folder)) is not None:
             others[backend] = predict_with_weights(asked, gpu, family, weights)
-    return _span(found, others) if others else found
+    return _span(found, usual, others) if others else found
 
 
-def _span(found: OperatorPrediction, others: Mapping[Backend, OperatorPrediction]) -> OperatorPrediction:
+def _span(
+    found: OperatorPrediction, usual: Backend, others: Mapping[Backend, OperatorPrediction]
+) -> OperatorPrediction:
     """Return a prediction whose interval holds those of other backends' kernels too."""
     every = [found, *others.values()]
     return msgspec.structs.replace(
         found,
         low_us=np.min([each.low_us for each in every], axis=0),
         high_us=np.max([each.high_us for each in every], axis=0),
-        basis=f"{found.basis}; the backend is not known: time of TensorRT-LLM's kernels, "
+        basis=f"{found.basis}; the backend is not known: time of {usual}'s kernels, "
         f"the interval spans those of {' and '.join(others)}",
     )
 
@@ -59,12 +72,12 @@ def _span(found: OperatorPrediction, others: Mapping[Backend, OperatorPrediction
 def find_weights(
     family: OperatorFamily, batch: OperatorBatch, folder: Path | None = None
 ) -> LearnedWeights | None:
-    """Return the weights of a batch, None if there are none; of a backend without any, TensorRT-LLM's.
+    """Return the weights of a batch, None if there are none; of a backend without any, the usual one's.
 
     Raises UsageError for a file that is none.
     """
     found = _find_named(family.choose_weights(batch), folder)
-    if found is None and isinstance(batch, ProductBatch) and batch.backend is not None:
+    if found is None and isinstance(batch, _BackedBatch) and batch.backend is not None:
         return find_weights(family, msgspec.structs.replace(batch, backend=None), folder)
     return found
 
@@ -105,16 +118,10 @@ def predict_with_weights(
         terms_us=_list_terms(terms, found.time_us),
         locate=partial(locate_rows, batch, terms),
     )
-    if isinstance(batch, ProductBatch) and batch.backend not in (None, _find_backend(weights)):
+    if isinstance(batch, _BackedBatch) and weights.name != family.choose_weights(batch):
         basis = f"no row of {batch.backend}'s kernels: {found.basis}"
         found = msgspec.structs.replace(found, basis=basis)
     return found if _has_taught(weights, batch) else _mark_derived(found, weights, batch)
-
-
-def _find_backend(weights: LearnedWeights) -> Backend:
-    """Return whose kernels taught a set of weights: the backend in its name, else TensorRT-LLM."""
-    named = (backend for backend in Backend if weights.name.endswith(f"-{backend}"))
-    return next(named, Backend.TRTLLM)
 
 
 def knows_gpu(weights: LearnedWeights, gpu: Gpu) -> bool:

@@ -2,7 +2,7 @@
 
 Measurements call one operator again and again, in milliseconds. A served model differs in three ways:
 
-- Its layers take turns, so the L2 holds nothing of a product's weights (`ProductBatch.is_cold`).
+- Its layers take turns, so the L2 holds nothing of a product's weights, nor of keys and values (`is_cold`).
 - It computes for seconds, so large products run at the rate that power and heat allow for long. What the
   model says of one large product is brought to that sustained rate, and others by the share of their time
   that the SMs decide: us · level^share. Of a GPU whose own products taught, a difference within the spread of
@@ -26,7 +26,7 @@ from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.serving_figures import load_serving_figures
 from analyzer.models.operators import ours
 from analyzer.models.operators.interface import OperatorPrediction
-from analyzer.operators.batches import Column, OperatorBatch, ProductBatch
+from analyzer.operators.batches import AttentionBatch, Column, MlaBatch, OperatorBatch, ProductBatch
 from analyzer.operators.family import find_family
 from analyzer.operators.names import Operator
 from analyzer.operators.sustained_rates import SustainedRates, find_sustained_rates
@@ -48,14 +48,16 @@ def predict_served(
         return found
     rates = sustained or find_sustained_rates(gpu)
     scaled = _scale(found, compute_level(batch, gpu, rates, folder) ** found.sm_share)
-    basis = f"{scaled.basis}; weights not in the L2, large products at {rates.find(batch.dtype):.3g} TFLOP/s"
-    return msgspec.structs.replace(scaled, basis=basis)
+    operands = "weights" if isinstance(batch, ProductBatch) else "keys and values"
+    rate = f"large products at {rates.find(batch.dtype):.3g} TFLOP/s"
+    return msgspec.structs.replace(scaled, basis=f"{scaled.basis}; {operands} not in the L2, {rate}")
 
 
 def predict_unleveled(batch: OperatorBatch, gpu: Gpu, folder: Path | None = None) -> OperatorPrediction:
     """Return times of a batch in a served model, but for the level of the sustained rate."""
-    asked = msgspec.structs.replace(batch, is_cold=True) if isinstance(batch, ProductBatch) else batch
-    found = ours.predict(asked, gpu, folder)
+    if isinstance(batch, ProductBatch | AttentionBatch | MlaBatch):
+        batch = msgspec.structs.replace(batch, is_cold=True)
+    found = ours.predict(batch, gpu, folder)
     return found if found.gpu_us is None else _scale(found, found.gpu_us / found.time_us)
 
 
@@ -64,8 +66,11 @@ def compute_level(
 ) -> float:
     """Return by what the SMs' part of times is multiplied, so that a large product has the sustained rate.
 
-    batch: of products; the large one has its data type and backend.
+    Of products, a large one of the batch's data type and backend is asked for; the reference of attention has
+    the GPU's own sustained rate.
     """
+    if not isinstance(batch, ProductBatch):
+        return find_sustained_rates(gpu).find(batch.dtype) / sustained.find(batch.dtype)
     m, n, k = (np.array([size]) for size in _LARGE)
     large = msgspec.structs.replace(batch, operator=Operator.GEMM, m=m, n=n, k=k, batch=np.ones(1))
     found = predict_unleveled(large, gpu, folder)

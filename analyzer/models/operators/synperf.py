@@ -26,7 +26,7 @@ from analyzer.models.learned.weights_file import (
     write_weights_file,
 )
 from analyzer.models.operators.interface import OperatorPrediction
-from analyzer.operators.batches import Column, OperatorBatch
+from analyzer.operators.batches import AttentionBatch, Column, OperatorBatch
 from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.pipe_figures import read_pipe_figures
 from analyzer.operators.synperf_features import (
@@ -140,6 +140,8 @@ def predict(batch: OperatorBatch, gpu: Gpu) -> OperatorPrediction:
 
     Raises UsageError where SynPerf has no category, or no network is shipped.
     """
+    if isinstance(batch, AttentionBatch) and batch.window is not None and batch.window.any():
+        raise UsageError("synperf has no attention with a window", hint="take `--model ours`")
     category = find_category(batch)
     weights = load_shipped_synperf(category.value) if category else None
     if category is None or weights is None:

@@ -6,14 +6,17 @@ per SM that walks over the tiles, longest first; it splits the keys of decodes. 
 and splits decodes and tiles prefills per query head, and kernels before its prefill write the new keys into
 the cache. Beyond 32 query heads per KV head its decode is a kernel that reads the keys for each query head
 anew (versions 1.0 to 1.3, on all GPUs measured), and on Ada its decode of grouped queries does not split an
-FP8 cache.
+FP8 cache. SGLang and vLLM take TensorRT-LLM's kernels where matrix instructions have tensor memory, FA3 where
+they are a warpgroup's, FA2 elsewhere.
 """
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.operators.attention_features import FEATURE_NAMES, compute_attention_features
 from analyzer.operators.attention_plan import (
+    SPECULATIVE_QUERIES,
     Requests,
     TilePolicy,
     choose_packed_tile,
@@ -22,16 +25,16 @@ from analyzer.operators.attention_plan import (
 )
 from analyzer.operators.attention_terms import (
     PARAMETERS,
+    AttentionTerms,
     AttentionWork,
     MatrixInstruction,
     compute_reference,
 )
 from analyzer.operators.batches import AttentionBatch, OperatorBatch
-from analyzer.operators.family import OperatorFamily, Parameters, ReferenceTerms
+from analyzer.operators.family import OperatorFamily, Parameters
 from analyzer.operators.hardware_figures import OperatorHardware
-from analyzer.operators.names import AttentionKind, Operator
+from analyzer.operators.names import AttentionKind, Backend, DataType, Operator
 
-SPECULATIVE_QUERIES = 8.0  # as many queries per request still count as a decode
 WIDEST_PACKED_GROUP = 32.0  # query heads per KV head beyond which a framework's decode kernel packs no heads
 # Of 2,048 short decodes, a task of one query head takes 2,500 cycles of its SM on A100, L40S and H100, one of
 # several heads 10,000 to 11,000 (3,300 and 6,400 on B200, with another kernel).
@@ -45,39 +48,71 @@ _FA3 = frozenset({AttentionKind.FA3_PAGED, AttentionKind.FA3_RAGGED})
 
 def compute_terms(
     batch: AttentionBatch, hardware: OperatorHardware, parameters: Parameters
-) -> ReferenceTerms:
+) -> AttentionTerms:
     """Return the analytic time of each row, in microseconds."""
     return compute_reference(_plan_work(batch, hardware), hardware, parameters)
 
 
 def compute_features(
-    batch: AttentionBatch, hardware: OperatorHardware, terms: ReferenceTerms
+    batch: AttentionBatch, hardware: OperatorHardware, terms: AttentionTerms
 ) -> NDArray[np.float64]:
     """Return rows x features, dimensionless."""
-    return compute_attention_features(_plan_work(batch, hardware), hardware, terms, batch.head_dim)
+    return compute_attention_features(hardware, terms, batch.head_dim)
 
 
 def choose_weights(batch: OperatorBatch) -> str:
-    """Return the set of weights: one for FA2, one for FA3, one per data type for generic attention."""
-    if not isinstance(batch, AttentionBatch) or batch.kind is AttentionKind.GENERIC:
-        is_narrow = batch.dtype.activation_bytes < 2.0
-        return "attention-generic-fp8" if is_narrow else "attention-generic-bf16"
-    return "attention-fa2" if batch.kind in _FA2 else "attention-fa3"
+    """Return the set of weights: one for each kernel, width of the cache, and backend that calls it.
+
+    Of FA2 and FA3 without a backend it is SGLang's and FlashInfer's, of the generic kind TensorRT-LLM's.
+    """
+    assert isinstance(batch, AttentionBatch)
+    is_narrow = batch.dtype.activation_bytes < 2.0
+    if batch.kind is AttentionKind.GENERIC:
+        name = f"attention-generic-{'fp8' if is_narrow else 'bf16'}"
+        return name if batch.backend in (None, Backend.TRTLLM) else f"{name}-{batch.backend}"
+    kernel = "attention-fa2" if batch.kind in _FA2 else "attention-fa3"
+    name = f"{kernel}-fp8" if is_narrow else kernel
+    return f"{name}-{batch.backend}" if batch.backend is Backend.VLLM else name
+
+
+def find_backend(batch: AttentionBatch) -> Backend | None:
+    """Return TensorRT-LLM, None for a kernel that is named."""
+    return Backend.TRTLLM if batch.kind is AttentionKind.GENERIC else None
+
+
+def resolve(batch: AttentionBatch, hardware: OperatorHardware) -> AttentionBatch:
+    """Return a batch with the kernel that its framework takes on a GPU."""
+    if batch.kind is not AttentionKind.GENERIC or batch.backend in (None, Backend.TRTLLM):
+        return batch
+    return msgspec.structs.replace(batch, kind=choose_kernel(hardware))
+
+
+def choose_kernel(hardware: OperatorHardware) -> AttentionKind:
+    """Return whose kernel SGLang and vLLM take on a GPU: a named one where TensorRT-LLM's do not run."""
+    if hardware.has_tensor_memory:
+        return AttentionKind.GENERIC
+    return AttentionKind.FA3_PAGED if hardware.has_warpgroup_mma else AttentionKind.FA2_PAGED
+
+
+def includes_cache_write(kind: AttentionKind, backend: Backend | None) -> bool:
+    """Return whether times of a kernel include those that write new keys and values into the cache."""
+    return kind is AttentionKind.GENERIC or backend is Backend.VLLM
 
 
 def _plan_work(batch: AttentionBatch, hardware: OperatorHardware) -> AttentionWork:
-    requests = merge_requests(batch.q_lengths, batch.kv_lengths)
+    requests = merge_requests(batch.q_lengths, batch.kv_lengths, batch.window)
     policy = _choose_policy(batch, requests, hardware)
-    element_bytes = batch.dtype.activation_bytes
+    element_bytes = batch.dtype.activation_bytes  # of named kinds the cache's: queries have 16 bits
     appends = slow_steps = np.zeros(len(batch))
     issue_share = np.ones(len(batch))
-    query_bytes = np.full(len(batch), element_bytes)
+    query_bytes = np.full(len(batch), 2.0)
     step_share = np.ones(len(batch))
     is_decode = _find_decodes(requests)
     if batch.kind in _FA3:
         step_share = np.where(is_decode, FA3_DECODE_SHARE, 1.0)
-    if batch.kind is AttentionKind.GENERIC:
+    if includes_cache_write(batch.kind, batch.backend):
         appends = np.where(is_decode, 0.0, 1.0)
+    if batch.kind is AttentionKind.GENERIC:
         is_shared = policy.packs & (batch.heads > batch.kv_heads)
         issue_share = np.where(is_decode & ~is_shared, ONE_HEAD_ISSUE_SHARE, 1.0)
         slow_steps = np.where(is_decode & ~policy.splits, batch.head_dim / 128.0, 0.0)
@@ -85,7 +120,7 @@ def _plan_work(batch: AttentionBatch, hardware: OperatorHardware) -> AttentionWo
     return AttentionWork(
         requests=requests,
         plan=plan_attention(requests, batch.heads, batch.kv_heads, policy, hardware.sm_count),
-        dtype=batch.dtype,
+        dtype=DataType.BF16 if batch.kind in _FA2 else batch.dtype,  # FA2 widens what it loads
         instruction=MatrixInstruction.WARP if batch.kind in _FA2 else MatrixInstruction.WIDEST,
         heads=batch.heads,
         kv_heads=batch.kv_heads,
@@ -96,6 +131,7 @@ def _plan_work(batch: AttentionBatch, hardware: OperatorHardware) -> AttentionWo
         issue_share=issue_share,
         slow_steps=slow_steps,
         step_share=step_share,
+        is_cold=batch.is_cold,
     )
 
 
@@ -133,4 +169,6 @@ FAMILY = OperatorFamily(
     compute_terms=compute_terms,
     compute_features=compute_features,
     choose_weights=choose_weights,
+    resolve=resolve,
+    find_backend=find_backend,
 )

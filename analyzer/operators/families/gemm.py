@@ -304,9 +304,14 @@ def choose_weights(batch: OperatorBatch) -> str:
 
     Without a backend it is TensorRT-LLM's, of which most data types and GPUs taught.
     """
+    assert isinstance(batch, ProductBatch)
     dtype = DataType.BF16 if batch.dtype in (DataType.FP16, DataType.TF32) else batch.dtype
-    backend = batch.backend if isinstance(batch, ProductBatch) else None
-    return f"gemm-{dtype}" if backend in (None, Backend.TRTLLM) else f"gemm-{dtype}-{backend}"
+    return f"gemm-{dtype}" if batch.backend in (None, Backend.TRTLLM) else f"gemm-{dtype}-{batch.backend}"
+
+
+def find_backend(batch: ProductBatch) -> Backend | None:
+    """Return TensorRT-LLM; frameworks' batched products are not told apart."""
+    return Backend.TRTLLM if batch.operator is Operator.GEMM else None
 
 
 FAMILY = OperatorFamily(
@@ -331,5 +336,6 @@ FAMILY = OperatorFamily(
     compute_terms=compute_terms,
     compute_features=compute_features,
     choose_weights=choose_weights,
+    find_backend=find_backend,
     data_types=frozenset(DataType) - {DataType.FP32},
 )

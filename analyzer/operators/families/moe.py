@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from analyzer.operators.batches import Column, MoeBatch, OperatorBatch
 from analyzer.operators.family import FittedParameter, OperatorFamily, Parameters, ReferenceTerms
 from analyzer.operators.hardware_figures import OperatorHardware
-from analyzer.operators.names import DataType, MoeProduct, Operator
+from analyzer.operators.names import Backend, DataType, MoeProduct, Operator
 
 
 class TileConfiguration(Struct, frozen=True):
@@ -387,9 +387,18 @@ def compute_features(
 def choose_weights(batch: OperatorBatch) -> str:
     """Return the set of weights: single products and the whole operator are learned apart, FP16 with BF16."""
     assert isinstance(batch, MoeBatch)
-    kind = "both" if batch.which is MoeProduct.BOTH else "product"
     dtype = DataType.BF16 if batch.dtype is DataType.FP16 else batch.dtype
-    return f"moe-{kind}-{dtype}"
+    if batch.which is not MoeProduct.BOTH:
+        return f"moe-product-{dtype}"
+    name = f"moe-both-{dtype}"
+    return name if batch.backend in (None, find_backend(batch)) else f"{name}-{batch.backend}"
+
+
+def find_backend(batch: MoeBatch) -> Backend | None:
+    """Return whose kernels most GPUs taught: SGLang's, of FP8 with one scale TensorRT-LLM's."""
+    if batch.which is not MoeProduct.BOTH:
+        return None
+    return Backend.TRTLLM if batch.dtype is DataType.FP8 else Backend.SGLANG
 
 
 FAMILY = OperatorFamily(
@@ -400,4 +409,5 @@ FAMILY = OperatorFamily(
     compute_terms=compute_terms,
     compute_features=compute_features,
     choose_weights=choose_weights,
+    find_backend=find_backend,
 )

@@ -108,7 +108,9 @@ def test_a_ring_passes_its_message_twice_less_a_share():
 def test_an_operator_without_a_family_counts_as_memory_bound():
     lengths = RaggedLengths(_column(1), np.array([0, 1]))
     cached = RaggedLengths(_column(4096), np.array([0, 1]))
-    batch = MlaBatch(Operator.MLA, DataType.BF16, lengths, cached, _column(16), _column(512), _column(64))
+    batch = MlaBatch(
+        Operator.MLA, DataType.BF16, lengths, cached, _column(16), _column(512), _column(64), _column(128)
+    )
     found = predict(batch, load_gpu("v100-pcie"))
     cache_bytes = 2 * 4096 * (512 + 64)
     assert found.time_us[0] >= cache_bytes / (V100.dram_gbps * 1e3)

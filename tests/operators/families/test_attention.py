@@ -40,8 +40,8 @@ def _make_mla(rows) -> MlaBatch:
     """Return a batch of rows (q lengths, kv lengths, heads) of DeepSeek's dimensions."""
     q, kv = (_make_lengths([row[i] for row in rows]) for i in (0, 1))
     heads = np.array([float(row[2]) for row in rows])
-    latent, rope = np.full(len(rows), 512.0), np.full(len(rows), 64.0)
-    return MlaBatch(Operator.MLA, DataType.BF16, q, kv, heads, latent, rope)
+    latent, rope, expanded = (np.full(len(rows), size) for size in (512.0, 64.0, 128.0))
+    return MlaBatch(Operator.MLA, DataType.BF16, q, kv, heads, latent, rope, expanded)
 
 
 def _compute(batch, gpu="h100-sxm"):
