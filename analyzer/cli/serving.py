@@ -32,8 +32,6 @@ _NO_REQUESTS_HINT = "name a table with --requests, or give --input-tokens and --
 @click.command(
     epilog=make_examples(
         "warplens serving docs/llama-3.1-8b.json --requests docs/arrivals.csv --gpu h100",
-        "warplens serving docs/llama-3.1-8b.json --input-tokens 1024 --output-tokens 128 --rate 8 "
-        "--count 200 --gpu l40s --framework vllm --slo-ttft-ms 500 --slo-tpot-ms 50 --find-rate",
         "warplens serving docs/llama-3.1-8b.json --requests docs/arrivals.csv --gpu h100,l40s --tp 1,2 \\",
         "    --dtype bf16,fp8 --slo-tpot-ms 30 --price h100=2.5 --price l40s=1.1",
     )
