@@ -30,9 +30,11 @@ def rank(shape: MoeShape, gpu: str, **options: object) -> TuneRankReport:
     return rank_configs(shape, find_gpus(gpu)[0], **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90"])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_120"])
 def test_facts_have_every_code_that_can_run(arch: str) -> None:
-    gpu = find_gpus({"sm_80": "a100", "sm_86": "a40", "sm_89": "l40s", "sm_90": "h800"}[arch])[0]
+    gpu = find_gpus(
+        {"sm_80": "a100", "sm_86": "a40", "sm_89": "l40s", "sm_90": "h800", "sm_120": "rtx-5090"}[arch]
+    )[0]
     limits = gpu.arch.limits
     wanted = list_fitting_codes(int(limits.shared_bytes_per_sm.value), int(limits.shared_bytes_per_cta.value))
     facts = load_shipped_facts(KERNEL, arch)
