@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 DEFAULT_OPERATOR_MODEL = "ours"
-_OPERATOR_HELPERS = frozenset({"interface", "registry"})
+_OPERATOR_HELPERS = frozenset({"interface", "registry", "served"})
 
 
 @cache

@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 from paths import TRACES
 
@@ -19,8 +20,11 @@ from analyzer.hardware.gpu_database import load_gpu
 from analyzer.ir.scheduling import Basis
 from analyzer.models import registry
 from analyzer.models.interface import ModelInput, Prediction
-from analyzer.models.model_names import list_own_models
+from analyzer.models.model_names import list_operator_models, list_own_models
 from analyzer.models.model_result import ModelResult
+from analyzer.models.operators.registry import find_operator_model
+from analyzer.operators.batches import ProductBatch
+from analyzer.operators.names import DataType, Operator
 from analyzer.pipeline import Options
 from analyzer.text.errors import UsageError
 
@@ -169,3 +173,10 @@ def test_answers_of_other_models_are_not_cached(publish: Publish, tmp_path: Path
     table.write_text(f"dump,kernel,gpu,grid,block,time_us\n{DUMP},matmul_tiled,a100,64x64,16x16,100\n")
     (case,) = read_cases(table)
     assert set(make_cache_keys(case, ("sm", "flat"), inputs="", gpu=load_gpu("a100"))) == {"sm"}
+
+
+@pytest.mark.parametrize("name", list_operator_models())
+def test_every_listed_operator_model_answers(name: str) -> None:
+    ones = np.ones(1)
+    batch = ProductBatch(Operator.GEMM, DataType.BF16, 64 * ones, 4096 * ones, 4096 * ones, ones)
+    assert find_operator_model(name)(batch, load_gpu("h100")).time_us[0] > 0
