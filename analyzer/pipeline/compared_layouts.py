@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from analyzer.forecast.data_types import SERVING_TYPES, parse_data_type
 from analyzer.forecast.model_config import ModelConfig
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.pipeline.forecast import ForecastOptions
@@ -27,11 +28,14 @@ def check_count(layouts: Sequence[ForecastOptions]) -> None:
 def describe_layout(
     kind: type[_Entry], layout: ForecastOptions, model: ModelConfig, prices: Mapping[str, float]
 ) -> _Entry:
-    """Return the entry of a layout before it is forecast. Raises HardwareError for an unknown GPU.
+    """Return the entry of a layout before it is forecast.
 
-    That is the user's mistake, not a layout that is not possible.
+    Raises HardwareError for an unknown GPU, UsageError for an unknown data type: these are the user's
+    mistakes, not layouts that are not possible.
     """
     gpu = load_gpu(layout.gpu)
+    if layout.dtype:
+        parse_data_type("--dtype", layout.dtype, SERVING_TYPES)
     return kind(
         gpu=gpu.key,
         gpu_name=gpu.name,

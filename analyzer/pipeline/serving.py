@@ -62,6 +62,11 @@ class ServingOptions(Struct, frozen=True, kw_only=True):
     finds_rates: bool = False  # search the sustainable rate and the goodput
     sweeps: bool = False  # simulate a range of rates
 
+    @property
+    def searches(self) -> bool:
+        """Return whether other rates are simulated."""
+        return self.finds_rates or self.sweeps
+
 
 def simulate_model(
     config: str | Path | Mapping[str, Any],
@@ -78,12 +83,11 @@ def simulate_model(
     HardwareError for an unknown GPU.
     """
     given = options or ServingOptions()
-    _check_options(given)
     model = read_model_config(find_config_file(config))
     served = make_deployment(model, deployment)
     engine = _Engine(model, served)
     trace = take_requests(requests)
-    load = _make_load(trace, given)
+    load = make_served_load(trace, given)
     name = name_model(config, model)
     limits = find_limits(model, served, load, given.limits, name)
     run = engine.simulate(load, limits)
@@ -116,7 +120,7 @@ def simulate_model(
         if search is None
         else tuple(make_rate_entry(rate, each, target) for rate, each in search.runs),
         assumptions=_list_assumptions(model, served, given, engine),
-        warnings=_list_warnings(model, trace, given, run, search),
+        warnings=(*list_load_warnings(model, trace, given, load), *_list_run_warnings(run, search)),
         **make_run_entries(run),
     )
 
@@ -170,13 +174,8 @@ def _search_rates(
     progress: ProgressCallback,
 ) -> _Search | None:
     """Return the rates that the options ask for, None for none."""
-    if not (options.finds_rates or options.sweeps):
+    if not options.searches:
         return None
-    if not math.isfinite(load.rate_per_s):
-        raise UsageError(
-            "requests that all arrive at once have no rate to search from",
-            hint="give --rate, with two requests at least, or a trace with arrival times",
-        )
     done = 0
 
     def simulate(scaled: ServingLoad) -> ServingRun:
@@ -222,6 +221,18 @@ def _check_options(options: ServingOptions) -> None:
             raise UsageError(f"{name} {number:g} is out of range", hint=f"give {unit}, more than 0")
     if not 0 <= options.seed < 1 << 63:
         raise UsageError(f"--seed {options.seed} is out of range", hint="give 0 or more")
+
+
+def make_served_load(trace: RequestTrace, options: ServingOptions) -> ServingLoad:
+    """Return the requests that are served. Raises UsageError for options or a load that cannot be."""
+    _check_options(options)
+    load = _make_load(trace, options)
+    if options.searches and not math.isfinite(load.rate_per_s):
+        raise UsageError(
+            "requests that all arrive at once have no rate to search from",
+            hint="give --rate, with two requests at least, or a trace with arrival times",
+        )
+    return load
 
 
 def _make_load(trace: RequestTrace, options: ServingOptions) -> ServingLoad:
@@ -317,18 +328,24 @@ def _list_assumptions(
     return (*found, *model.notes)
 
 
-def _list_warnings(
-    model: ModelConfig, trace: RequestTrace, given: ServingOptions, run: ServingRun, search: _Search | None
+def list_load_warnings(
+    model: ModelConfig, trace: RequestTrace, given: ServingOptions, load: ServingLoad
 ) -> tuple[str, ...]:
+    """Return what is odd about the requests, whatever serves them."""
     found = []
     times = [request.arrival_s for request in trace.requests]
     if given.rate is None and times != sorted(times):
         found.append("the trace is not in the order of arrival; it was sorted")
-    longest = int((run.load.prompt_tokens + run.load.output_tokens).max())
+    longest = int((load.prompt_tokens + load.output_tokens).max())
     if model.max_positions and longest > model.max_positions:
         found.append(
             f"a request has {longest:,} tokens, and the model's context is {model.max_positions:,} tokens"
         )
+    return tuple(found)
+
+
+def _list_run_warnings(run: ServingRun, search: _Search | None) -> tuple[str, ...]:
+    found = []
     if math.isfinite(run.load.rate_per_s) and not is_long_enough(run):
         found.append(
             "the requests arrive within three latencies, too few for a steady state: give more (--count)"

@@ -19,7 +19,7 @@ from analyzer.pipeline.compared_layouts import (
     warn_of_prices,
 )
 from analyzer.pipeline.forecast import ForecastOptions, find_config_file, name_model
-from analyzer.pipeline.serving import ServingOptions, simulate_model
+from analyzer.pipeline.serving import ServingOptions, list_load_warnings, make_served_load, simulate_model
 from analyzer.report.serving_comparison_schema import ServedLayoutEntry, ServingComparison
 from analyzer.report.serving_schema import ServingRateEntry, ServingReport
 from analyzer.text.errors import UsageError
@@ -50,6 +50,7 @@ def compare_served_layouts(
     source, trace = find_config_file(config), take_requests(requests)
     model = read_model_config(source)
     asked = msgspec.structs.replace(options or ServingOptions(), finds_rates=True)
+    load = make_served_load(trace, asked)
     entries: list[ServedLayoutEntry] = []
     reports: list[ServingReport] = []
     n_short = 0
@@ -80,7 +81,7 @@ def compare_served_layouts(
         assumptions=tuple(dict.fromkeys(text for report in reports for text in report.assumptions)),
         warnings=(
             *warn_of_prices(entries, prices),
-            *(text for text in first.warnings if all(text in report.warnings for report in reports)),
+            *list_load_warnings(model, trace, asked, load),
             *_warn_of_short_loads(n_short, len(reports)),
         ),
     )
