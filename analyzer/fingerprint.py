@@ -23,6 +23,7 @@ _DIGITS = 16
 _PACKAGE_FOLDER = os.path.dirname(os.path.abspath(__file__))
 _SUFFIXES = (".py", ".toml", ".lark", ".json")
 _SKIPPED_FOLDERS = frozenset({"_shipped", "__pycache__"})  # the first has a wheel's hwdb/ and grammars/
+_WEIGHTS = "hwdb/weights/"
 _MAX_CACHE_BYTES = 256
 _MIN_AGE_NS = 2_000_000_000  # a file that has just changed may change again in the same tick of its clock
 
@@ -47,6 +48,11 @@ def compute_model_fingerprint() -> str:
         return _find_in_cache(folder / "warplens" / f"model-{_hash_text(_PACKAGE_FOLDER)}", files)
     except OSError:
         return ""
+
+
+def compute_teaching_fingerprint() -> str:
+    """Return the fingerprint without learned weights: of all that decides what learning makes of rows."""
+    return _hash_contents([file for file in list_model_files() if not file.name.startswith(_WEIGHTS)])
 
 
 def list_model_files() -> list[ModelFile]:

@@ -114,7 +114,7 @@ def learn_weights(
     options: LearningOptions,
     *,
     name: str,
-    call: Call = lambda function, *arguments: function(*arguments),
+    call: Call = lambda function, *arguments, **keywords: function(*arguments, **keywords),
     report: Report = lambda text: None,
 ) -> Learned:
     """Return weights learned from rows of one family.
@@ -123,7 +123,9 @@ def learn_weights(
     """
     drawn = _draw_rows(measured, options)
     report("fitting the reference")
-    parameters = call(fit_parameters, family, drawn, options.seed)
+    parameters = call(
+        fit_parameters, family, drawn, options.seed, weighs_batches_alike=options.weighs_batches_alike
+    )
     rows = stack_rows(family, drawn, parameters)
     report("learning the correction for known GPUs")
     known = call(fit_known, rows, options)
@@ -382,7 +384,9 @@ def _leave_out_gpus(
 ) -> _TransferErrors:
     """Return what corrections learned without some GPUs predict for them."""
     teaching = [batch for batch in measured if batch.gpu not in gpus]
-    parameters = fit_parameters(family, teaching, options.seed)
+    parameters = fit_parameters(
+        family, teaching, options.seed, weighs_batches_alike=options.weighs_batches_alike
+    )
     taught = stack_rows(family, teaching, parameters)
     asked = stack_rows(family, [batch for batch in measured if batch.gpu in gpus], parameters)
     asked = asked.select(asked.judges)

@@ -16,12 +16,23 @@ _LOSS_SCALE = 0.1  # of the soft L1 loss, in log time
 _PULL = 0.01
 
 
-def fit_parameters(family: OperatorFamily, measured: Sequence[MeasuredBatch], seed: int) -> dict[str, float]:
-    """Return the parameters of least soft-L1 error of log time, each batch counting the same."""
+def fit_parameters(
+    family: OperatorFamily,
+    measured: Sequence[MeasuredBatch],
+    seed: int,
+    *,
+    weighs_batches_alike: bool = False,
+) -> dict[str, float]:
+    """Return the parameters of least soft-L1 error of log time.
+
+    Each batch counts the same, or about as the root of its rows: the loss is then that of errors over this
+    root, so that errors of small batches lie where it is linear.
+    """
     if not family.parameters:
         return {}
     from scipy.optimize import least_squares
 
+    soften = _soften if weighs_batches_alike else np.asarray
     random = np.random.default_rng(seed)
     parts = [
         (part, read_operator_hardware(load_gpu(part.gpu)))
@@ -35,7 +46,7 @@ def fit_parameters(family: OperatorFamily, measured: Sequence[MeasuredBatch], se
         parameters = dict(zip(names, (low + (high - low) * values).tolist(), strict=True))
         return np.concatenate(
             [
-                (np.log(family.compute_terms(part.batch, hardware, parameters).total_us / part.time_us))
+                soften(np.log(family.compute_terms(part.batch, hardware, parameters).total_us / part.time_us))
                 * len(part) ** -0.5
                 for part, hardware in parts
             ]
@@ -48,12 +59,17 @@ def fit_parameters(family: OperatorFamily, measured: Sequence[MeasuredBatch], se
         compute_errors,
         start,
         bounds=(0.0, 1.0),
-        loss="soft_l1",
+        loss="linear" if weighs_batches_alike else "soft_l1",
         f_scale=_LOSS_SCALE * _ROWS_PER_BATCH**-0.5,
         diff_step=1e-3,
         max_nfev=40,
     )
     return dict(zip(names, (low + (high - low) * found.x).tolist(), strict=True))
+
+
+def _soften(errors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return what has the soft L1 loss of errors as its square."""
+    return np.sign(errors) * _LOSS_SCALE * np.sqrt(2.0 * (np.hypot(1.0, errors / _LOSS_SCALE) - 1.0))
 
 
 def _draw_rows(batch: MeasuredBatch, random: np.random.Generator) -> MeasuredBatch:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from analyzer.files import write_file
+from analyzer.fingerprint import compute_teaching_fingerprint
 from analyzer.learning.corrections import Call, Learned, learn_weights
 from analyzer.learning.judging import LeftOutFigures, judge_errors
 from analyzer.learning.options import LearningOptions
@@ -108,15 +109,16 @@ def write_learned(learned: Learned, folder: Path, options: LearningOptions, prov
 def _make_call(cache: Path | None) -> Call:
     """Return what runs a fit: as it is, or from the cache of an earlier run with the same arguments."""
     if cache is None:
-        return lambda function, *arguments: function(*arguments)
+        return lambda function, *arguments, **keywords: function(*arguments, **keywords)
     from joblib import Memory
 
-    memory = Memory(cache, verbose=0)
+    # joblib looks at the function's own source alone, not at what it calls
+    memory = Memory(cache / compute_teaching_fingerprint(), verbose=0)
 
-    def call(function: Callable[..., Any], *arguments: object) -> object:
+    def call(function: Callable[..., Any], *arguments: object, **keywords: object) -> object:
         with warnings.catch_warnings():  # joblib warns where a busy machine takes long to write
             warnings.filterwarnings("ignore", "Persisting input arguments took")
-            return memory.cache(function)(*arguments)
+            return memory.cache(function)(*arguments, **keywords)
 
     return call
 

@@ -26,6 +26,7 @@ class LearningOptions(Struct, frozen=True):
     transfer_depth: int = 4
     # known GPUs: whether all rows of a shape key on a GPU count as one, where some shapes have many more rows
     weighs_shapes_alike: bool = False
+    weighs_batches_alike: bool = False  # in the fit of the reference, however many rows each has
     n_folds: int = 4  # of shape keys, for the interval of known GPUs
     # what is left out as a whole to choose and judge the correction for GPUs that taught nothing
     leaves_out: Literal["gpu", "architecture"] = "gpu"

@@ -54,7 +54,7 @@ class AttentionWork(Struct, frozen=True):
     appends: Column  # 1 where kernels before the attention write the new keys into the cache
     issue_share: Column  # of a task's fixed issue; 1 but for a framework's decodes of one head per task
     slow_steps: Column  # 1 where a task loads each tile of 128 elements only once the last one is done
-    step_share: Column  # of the rate of matrix products, that a step reaches; 1 but for some decodes
+    step_share: Column  # of the rate of products, that a step reaches, softmax included; 1: not known
     is_cold: bool  # the L2 has nothing of the keys and values
 
 
@@ -160,7 +160,8 @@ def _compute_math_us(
     """
     plan = work.plan
     pairs = plan.tile_q * KV_TILE
-    softmax = pairs / hardware.exponentials_per_cycle * parameters["softmax_factor"]
+    exponentials = pairs / hardware.exponentials_per_cycle * parameters["softmax_factor"]
+    softmax = np.where(work.step_share < 1.0, 0.0, exponentials)
     all_sm_cycles = pairs * work.flops_per_pair * hardware.sm_count * hardware.boost_mhz / work.step_share
     free = all_sm_cycles / _find_products_rate(work, hardware, parameters) + softmax
     limit = parameters["sustained_share"] * hardware.sustained.find(work.dtype) * 1e6

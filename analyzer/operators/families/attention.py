@@ -39,8 +39,8 @@ WIDEST_PACKED_GROUP = 32.0  # query heads per KV head beyond which a framework's
 # Of 2,048 short decodes, a task of one query head takes 2,500 cycles of its SM on A100, L40S and H100, one of
 # several heads 10,000 to 11,000 (3,300 and 6,400 on B200, with another kernel).
 ONE_HEAD_ISSUE_SHARE = 0.25
-# Of the rate of matrix products in FlashAttention-3's decodes: where SGLang's with an FP8 cache on H100 stop
-# (aiconfigurator), and what 16 runs of SGLang on H20 show.
+# Of the rate of matrix products in FlashAttention-3's decodes, their softmax included: where SGLang's with an
+# FP8 cache on H100 stop (aiconfigurator), and what 16 runs of SGLang on H20 show.
 FA3_DECODE_SHARE = 0.75
 _FA2 = frozenset({AttentionKind.FA2_PAGED, AttentionKind.FA2_RAGGED})
 _FA3 = frozenset({AttentionKind.FA3_PAGED, AttentionKind.FA3_RAGGED})
