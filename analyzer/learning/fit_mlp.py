@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.models.learned.mlp import MlpEnsemble
+from analyzer.models.learned.mlp import LEAST_SCALE, MlpEnsemble
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +36,7 @@ def fit_mlp(
 
     generator = torch.Generator().manual_seed(seed)
     mean = rows.mean(axis=0)
-    scale = np.maximum(rows.std(axis=0), 1e-6)
+    scale = np.maximum(rows.std(axis=0), LEAST_SCALE)
     inputs = torch.tensor(np.clip((rows - mean) / scale, -4, 4), dtype=torch.float32)
     outputs = torch.tensor(target, dtype=torch.float32)
     row_weights = torch.tensor(weights / weights.mean(), dtype=torch.float32)

@@ -6,6 +6,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+LEAST_SCALE = np.float32(1e-6)  # of a feature that was the same in all rows: what it means was not learned
 _LARGEST_INPUT = 4.0  # in standard deviations: further out a line would be extended beyond all that taught
 
 
@@ -38,7 +39,8 @@ class MlpEnsemble(Struct, frozen=True):
 
     def predict_members(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return members x rows; their spread says where members disagree."""
-        scaled = np.clip((rows - self.mean) / self.scale, -_LARGEST_INPUT, _LARGEST_INPUT)
+        spread = np.where(self.scale > LEAST_SCALE, self.scale, np.inf)
+        scaled = np.clip((rows - self.mean) / spread, -_LARGEST_INPUT, _LARGEST_INPUT)
         hidden = np.broadcast_to(scaled.astype(np.float32), (len(self.weights[0]), *rows.shape))
         last = len(self.weights) - 1
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
