@@ -68,19 +68,20 @@ class OperatorTimer:
         self._gpu, self._backend = gpu, backend
         self._blocks: dict[tuple[_Kind, int], NDArray[np.float64]] = {}
         self._attention: dict[AnyAttentionCall, tuple[float, float]] = {}  # us, share that the SMs decide
-        self._levels: dict[tuple[DataType, float], float] = {}
-        self._attention_levels: dict[tuple[DataType, float], float] = {}
+        self._levels: dict[tuple[Operator, DataType, float], float] = {}
 
     def time_attention(self, call: AnyAttentionCall, sustained: SustainedRates) -> float:
         """Return us of a call."""
         if call not in self._attention:
             self.prepare_attention((call,))
         us, sm_share = self._attention[call]
-        key = (call.kv_dtype, sustained.find(call.kv_dtype))
-        if key not in self._attention_levels:
-            batch = _describe_attention(call, (call,), self._backend)
-            self._attention_levels[key] = compute_level(batch, self._gpu, sustained)
-        return float(us * self._attention_levels[key] ** sm_share)
+        level = self._find_level(
+            Operator.MLA if isinstance(call, LatentAttentionCall) else Operator.ATTENTION,
+            call.kv_dtype,
+            sustained,
+            lambda: _describe_attention(call, (call,), self._backend),
+        )
+        return float(us * level**sm_share)
 
     def prepare_attention(self, calls: Iterable[AnyAttentionCall]) -> None:
         """Ask for all calls that were not asked for, those that differ in their lengths at once."""
@@ -105,7 +106,11 @@ class OperatorTimer:
             batch = work.make_rows(number * _BLOCK_ROWS + 1, _BLOCK_ROWS)
             block = self._blocks[work.kind, number] = _tabulate(predict_unleveled(batch, self._gpu))
         us, sm_share = block[place].tolist()
-        return (us * self._find_level(work, sustained) ** sm_share if sm_share else us), sm_share
+        if not sm_share:
+            return us, sm_share
+        operator, dtype, _ = work.kind
+        level = self._find_level(operator, dtype, sustained, lambda: work.make_rows(1, 1))
+        return us * level**sm_share, sm_share
 
     def predict(self, call: ModeledCall, sustained: SustainedRates) -> OperatorPrediction:
         """Return the operator model's answer for one call, with its interval and what it rests on."""
@@ -115,11 +120,16 @@ class OperatorTimer:
         work = _describe(call, self._backend)
         return predict_served(work.make_rows(work.rows, 1), self._gpu, sustained=sustained)
 
-    def _find_level(self, work: _Workload, sustained: SustainedRates) -> float:
-        _, dtype, _ = work.kind
-        key = (dtype, sustained.find(dtype))
+    def _find_level(
+        self,
+        operator: Operator,
+        dtype: DataType,
+        sustained: SustainedRates,
+        make_batch: Callable[[], OperatorBatch],
+    ) -> float:
+        key = (operator, dtype, sustained.find(dtype))
         if key not in self._levels:
-            self._levels[key] = compute_level(work.make_rows(1, 1), self._gpu, sustained)
+            self._levels[key] = compute_level(make_batch(), self._gpu, sustained)
         return self._levels[key]
 
 

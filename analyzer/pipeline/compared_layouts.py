@@ -1,6 +1,7 @@
 """What comparisons of layouts share: how many there may be, prices, reasons of those that cannot be."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 import msgspec
@@ -69,6 +70,11 @@ def make_all_impossible_error(entries: Sequence[LayoutEntry]) -> UsageError:
     more = f"; and {len(reasons) - _MAX_LISTED_FAULTS} more" if len(reasons) > _MAX_LISTED_FAULTS else ""
     hint = next((entry.hint for entry in entries if entry.hint), "")
     return UsageError(f"none of {len(entries)} layouts is possible: {shown}{more}", hint=hint)
+
+
+def list_once(texts: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """Return the texts of all reports, each once, in their order."""
+    return tuple(dict.fromkeys(chain.from_iterable(texts)))
 
 
 def warn_of_prices(entries: Sequence[LayoutEntry], prices: Mapping[str, float]) -> tuple[str, ...]:

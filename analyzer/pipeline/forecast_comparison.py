@@ -23,6 +23,7 @@ from analyzer.forecast.request_trace import Request, RequestTrace, take_requests
 from analyzer.pipeline.compared_layouts import (
     check_count,
     describe_layout,
+    list_once,
     make_all_impossible_error,
     name_layout,
     refuse,
@@ -96,10 +97,10 @@ def compare_layouts(
         ),
         ranked_by="cost_per_million_output_tokens" if _has_costs(entries) else "total_ms",
         layouts=_rank(_mark(entries)),
-        assumptions=_list_common(reports),
+        assumptions=list_once(report.assumptions for report in reports),
         warnings=(
             *warn_of_prices(entries, given.prices),
-            *dict.fromkeys(w for r in reports for w in r.warnings),
+            *list_once(report.warnings for report in reports),
         ),
     )
 
@@ -201,8 +202,3 @@ def _rank(entries: Sequence[ComparedLayoutEntry]) -> tuple[ComparedLayoutEntry, 
         return (False, misses, without_cost, entry.total_ms if cost is None else cost, entry.total_ms)
 
     return tuple(sorted(entries, key=find_key))
-
-
-def _list_common(reports: Sequence[ForecastReport]) -> tuple[str, ...]:
-    """Return all assumptions once, in the order of the reports."""
-    return tuple(dict.fromkeys(text for report in reports for text in report.assumptions))

@@ -13,6 +13,7 @@ from analyzer.forecast.request_trace import Request, RequestTrace, take_requests
 from analyzer.pipeline.compared_layouts import (
     check_count,
     describe_layout,
+    list_once,
     make_all_impossible_error,
     name_layout,
     refuse,
@@ -78,7 +79,7 @@ def compare_served_layouts(
         slo_ttft_ms=asked.slo_ttft_ms,
         slo_tpot_ms=asked.slo_tpot_ms,
         layouts=_rank(entries),
-        assumptions=tuple(dict.fromkeys(text for report in reports for text in report.assumptions)),
+        assumptions=list_once(report.assumptions for report in reports),
         warnings=(
             *warn_of_prices(entries, prices),
             *list_load_warnings(model, trace, asked, load),

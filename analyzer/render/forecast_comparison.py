@@ -13,6 +13,7 @@ from analyzer.report.forecast_comparison_schema import (
     ForecastTargets,
 )
 from analyzer.report.layout_entries import LayoutEntry
+from analyzer.report.serving_comparison_schema import ServingComparison
 
 _MAX_REASONS = 12
 _SECOND_MS = 1e3
@@ -26,6 +27,11 @@ def print_comparison(report: ForecastComparison, console: Console) -> None:
     console.print(make_table(_choose_columns(report), [_make_row(report, entry) for entry in possible]))
     console.print(Text(_MARKS_NOTE, style="dim"), soft_wrap=True)
     console.print(Text(describe_answer(report), style="bold"), soft_wrap=True)
+    print_notes(report, console)
+
+
+def print_notes(report: ForecastComparison | ServingComparison, console: Console) -> None:
+    """Print the reasons of layouts that cannot be, warnings and assumptions."""
     for line in list_reasons(report.layouts):
         console.print(Text(f"  {line}"), soft_wrap=True)
     for warning in report.warnings:

@@ -9,7 +9,7 @@ from analyzer.render.forecast_comparison import (
     format_division,
     format_ms,
     format_number,
-    list_reasons,
+    print_notes,
 )
 from analyzer.render.tables import Column, ColumnFit, Row, make_table
 from analyzer.report.forecast_comparison_schema import ForecastTargets
@@ -22,12 +22,7 @@ def print_served_layouts(report: ServingComparison, console: Console) -> None:
     console.print(Text(_describe_load(report), style="bold"), soft_wrap=True)
     console.print(make_table(_choose_columns(report), [_make_row(report, entry) for entry in possible]))
     console.print(Text(_describe_answer(report), style="bold"), soft_wrap=True)
-    for line in list_reasons(report.layouts):
-        console.print(Text(f"  {line}"), soft_wrap=True)
-    for warning in report.warnings:
-        console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
-    for assumption in report.assumptions:
-        console.print(Text(f"  - {assumption}"), soft_wrap=True)
+    print_notes(report, console)
 
 
 def _describe_load(report: ServingComparison) -> str:

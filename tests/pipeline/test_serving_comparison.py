@@ -1,5 +1,7 @@
 """Comparisons of served layouts: each row is that layout's own simulation, costs follow from rate and price."""
 
+from pathlib import Path
+
 import pytest
 
 from analyzer.forecast.request_trace import make_equal_requests
@@ -8,17 +10,7 @@ from analyzer.pipeline.serving import ServingOptions, simulate_model
 from analyzer.pipeline.serving_comparison import compare_served_layouts
 from analyzer.text.errors import UsageError
 
-MODEL = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "intermediate_size": 14336,
-    "vocab_size": 128256,
-    "torch_dtype": "bfloat16",
-}
+MODEL = Path(__file__).resolve().parents[2] / "docs" / "llama-3.1-8b.json"
 OPTIONS = ServingOptions(rate=4.0, count=60)
 
 
