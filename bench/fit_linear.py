@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analyzer.hardware.gpu_database import load_gpu
-from analyzer.models.operators.linear import (
+from analyzer.baselines.linear import (
     LinearWeights,
     LineOfGpu,
     OperatorLines,
@@ -14,11 +13,12 @@ from analyzer.models.operators.linear import (
     name_operator,
     transfer_line,
 )
-from analyzer.models.operators.roofline import find_roofs
+from analyzer.baselines.roofline import find_roofs
+from analyzer.baselines.work import count_work
+from analyzer.hardware.gpu_database import load_gpu
 from analyzer.operators.batches import Column
 from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.measured import MeasuredBatch
-from analyzer.operators.work import count_work
 
 _ROWS_PER_LINE = 20_000
 _UNSEEN_INTERVAL = (-0.7, 0.7)  # assumed where only one GPU taught

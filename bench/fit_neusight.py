@@ -14,21 +14,21 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.models.neusight.tiled_work import (
+from analyzer.baselines.neusight.tiled_work import (
     NeuSightFamily,
     TiledBatch,
     compute_roofline_us,
     cut_tiles,
     describe_shapes,
 )
-from analyzer.models.neusight.tiles import GpuTiles, describe_gpu
-from analyzer.models.neusight.utilization import (
+from analyzer.baselines.neusight.tiles import GpuTiles, describe_gpu
+from analyzer.baselines.neusight.utilization import (
     LEAST_UTILIZATION,
     NeuSightForm,
     UtilizationNetwork,
     compute_inputs,
 )
-from analyzer.models.neusight.weights import NeuSightWeights
+from analyzer.baselines.neusight.weights import NeuSightWeights
 from analyzer.operators.batches import Column
 from analyzer.operators.hardware_figures import OperatorHardware
 

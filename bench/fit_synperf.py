@@ -15,11 +15,13 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.files import write_file
-from analyzer.hardware.gpu_database import load_gpu
-from analyzer.learning.learn import Provenance
-from analyzer.learning.splits import assign_folds
-from analyzer.models.operators.synperf import (
+from analyzer.baselines.synperf.features import (
+    KernelCategory,
+    compute_synperf_features,
+    decompose,
+    list_feature_names,
+)
+from analyzer.baselines.synperf.model import (
     NAME,
     EfficiencyNetwork,
     LeftOut,
@@ -27,16 +29,14 @@ from analyzer.models.operators.synperf import (
     SynperfWeights,
     save_synperf,
 )
+from analyzer.files import write_file
+from analyzer.hardware.gpu_database import load_gpu
+from analyzer.learning.learn import Provenance
+from analyzer.learning.splits import assign_folds
 from analyzer.operators.batches import Column
 from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.measured import MeasuredBatch
 from analyzer.operators.pipe_figures import PipeFigures, read_pipe_figures
-from analyzer.operators.synperf_features import (
-    KernelCategory,
-    compute_synperf_features,
-    decompose,
-    list_feature_names,
-)
 from analyzer.version import __version__
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from analyzer.baselines.synperf.tile_table import TileTree, compute_tile_features
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.operators.batches import Column, ProductBatch
-from analyzer.operators.decompose.tile_table import TileTree, compute_tile_features
 
 _LEAVES = 64
 _LEAST_LEAF_ROWS = 5

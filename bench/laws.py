@@ -52,7 +52,7 @@ from analyzer.models.bounds import DRAM_BOUND, L1_BOUND, L2_BOUND, SHARED_MEMORY
 from analyzer.models.elasticity import list_relevant_keys
 from analyzer.models.interface import Stall
 from analyzer.models.model_result import ModelResult
-from analyzer.models.registry import list_model_names
+from analyzer.models.registry import list_models
 from analyzer.models.speed_of_light import measure_speed_of_light
 from analyzer.models.waves import measure_tail_share
 from analyzer.pipeline import Options
@@ -429,11 +429,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", action="append", choices=list_model_names())
+    parser.add_argument("--model", action="append", choices=list_models())
     parser.add_argument("--kernel", default="", help="part of a name in bench/laws.csv")
     parser.add_argument("--law", action="append", choices=[law.value for law in Law])
     arguments = parser.parse_args()
-    models = arguments.model or list_model_names()
+    models = arguments.model or list_models()
     laws = [Law(name) for name in arguments.law] if arguments.law else list(Law)
     cases = [case for case in read_cases() if arguments.kernel in case.name]
     console, violations = Console(width=180), list[Violation]()

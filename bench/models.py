@@ -11,7 +11,7 @@ from markdown import render_table
 import analyzer
 from analyzer.execution.binding.argument_parser import parse_argument
 from analyzer.ir.launch import Dim3, Launch
-from analyzer.models.registry import list_model_names
+from analyzer.models.registry import list_models
 from analyzer.pipeline import Options
 from analyzer.report.analyze_schema import PredictionEntry
 
@@ -83,7 +83,7 @@ def _format_cycles(entry: PredictionEntry) -> str:
 
 def main() -> None:
     """Print the page."""
-    assert {*_ORDER, "hybrid"} == set(list_model_names())
+    assert {*_ORDER, "hybrid"} == set(list_models())
     print(_HEAD)
     columns = ("kernel", "GPU", "counts", *_ORDER, "sm, us", "bound", "hottest loop")
     print(render_table(columns, map(make_row, CASES)), end="")

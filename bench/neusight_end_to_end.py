@@ -46,7 +46,7 @@ from analyzer.models.learned.correction import Correction, LearnedWeights
 from analyzer.models.learned.weights import find_learned_weights
 from analyzer.models.operators import ours
 from analyzer.models.operators.interface import OperatorPrediction
-from analyzer.models.operators.registry import find_operator_model
+from analyzer.models.registry import find_operator_model
 from analyzer.operators.batches import OperatorBatch, ProductBatch, RowwiseBatch
 from analyzer.operators.family import find_family
 from analyzer.operators.names import DataType, Operator

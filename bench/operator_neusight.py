@@ -29,19 +29,19 @@ from operator_data.neusight_profiles import JUDGING, LEARNING, ProfiledBatch, re
 from operator_teaching import NEUSIGHT, TEACHINGS, Teaching
 from tabulate import tabulate
 
+from analyzer.baselines.linear import predict_with_lines
+from analyzer.baselines.nearest import copy_measured
+from analyzer.baselines.neusight.model import predict_neusight_us
+from analyzer.baselines.neusight.tiled_work import TiledBatch, find_neusight_family
+from analyzer.baselines.neusight.utilization import NeuSightForm
+from analyzer.baselines.neusight.weights import NeuSightWeights, name_weights, save_neusight
+from analyzer.baselines.roofline import compute_roofline_us
 from analyzer.files import write_file
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.learning.corrections import fit_known, stack_rows
 from analyzer.learning.fit_reference import fit_parameters
 from analyzer.learning.learn import group_by_weights, learn_set
 from analyzer.models.learned.correction import Situation
-from analyzer.models.neusight.tiled_work import TiledBatch, find_neusight_family
-from analyzer.models.neusight.utilization import NeuSightForm
-from analyzer.models.neusight.weights import NeuSightWeights, name_weights, save_neusight
-from analyzer.models.operators.linear import predict_with_lines
-from analyzer.models.operators.nearest import copy_measured
-from analyzer.models.operators.neusight import predict_neusight_us
-from analyzer.models.operators.roofline import compute_roofline_us
 from analyzer.operators.batches import Column
 from analyzer.operators.families.fp32_product import FAMILY
 from analyzer.operators.hardware_figures import OperatorHardware, read_operator_hardware

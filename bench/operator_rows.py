@@ -21,6 +21,9 @@ from operator_data import neusight_rows, pipeweave_rows, vidur_rows
 from operator_teaching import EAGER_OPTIONS, ROWWISE_OPTIONS
 from rich.console import Console
 
+from analyzer.baselines.linear import predict_with_lines
+from analyzer.baselines.nearest import copy_measured
+from analyzer.baselines.roofline import compute_roofline_us
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.learning.corrections import fit_known, fit_transfer, stack_rows
 from analyzer.learning.fit_reference import fit_parameters
@@ -28,10 +31,7 @@ from analyzer.learning.learn import group_by_weights
 from analyzer.learning.options import LearningOptions
 from analyzer.learning.splits import assign_folds
 from analyzer.models.learned.weights import find_learned_weights
-from analyzer.models.operators.linear import predict_with_lines
-from analyzer.models.operators.nearest import copy_measured
 from analyzer.models.operators.ours import predict
-from analyzer.models.operators.roofline import compute_roofline_us
 from analyzer.operators.batches import Column, ElementwiseBatch
 from analyzer.operators.family import OperatorFamily
 from analyzer.operators.hardware_figures import read_operator_hardware

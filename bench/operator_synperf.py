@@ -40,25 +40,25 @@ from operator_data import (
 from operator_teaching import AICONFIGURATOR, NEUSIGHT, TEACHINGS
 from operator_teaching import PIPEWEAVE as PIPEWEAVE_ROWS
 
-from analyzer.hardware.gpu_database import load_gpu
-from analyzer.learning.splits import assign_folds
-from analyzer.models.operators.linear import (
+from analyzer.baselines.linear import (
     LinearWeights,
     name_operator,
     predict_with_lines,
     save_lines,
 )
-from analyzer.models.operators.nearest import copy_measured
-from analyzer.models.operators.roofline import compute_roofline_us
-from analyzer.models.operators.synperf import measure_gap_with_ceiling
+from analyzer.baselines.nearest import copy_measured
+from analyzer.baselines.roofline import compute_roofline_us
+from analyzer.baselines.synperf.features import (
+    KernelCategory,
+)
+from analyzer.baselines.synperf.model import measure_gap_with_ceiling
+from analyzer.hardware.gpu_database import load_gpu
+from analyzer.learning.splits import assign_folds
 from analyzer.operators.batches import Column, MoeBatch, ProductBatch
 from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.measured import MeasuredBatch, Timing
 from analyzer.operators.names import Backend, DataType, Operator
 from analyzer.operators.pipe_figures import PipeFigures
-from analyzer.operators.synperf_features import (
-    KernelCategory,
-)
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"

@@ -24,11 +24,11 @@ from predictions import compile_missing, write_table
 from running import publish_page, run_main
 
 import analyzer
+from analyzer.baselines import amali, gcom, mdm
+from analyzer.baselines.interval_model import IntervalOptions, predict_by_intervals
 from analyzer.evaluation.case_table import Case, load_case_gpu, make_launch, read_cases
 from analyzer.evaluation.error_metrics import CaseTimes
 from analyzer.models.interface import ModelInput, Prediction
-from analyzer.models.interval_model import IntervalOptions, predict_by_intervals
-from analyzer.models.predictors import amali, gcom, mdm
 from analyzer.pipeline import Options
 from analyzer.pipeline.gpu_binding import Refusal, bind_to_gpu
 from analyzer.pipeline.kernel_analyzer import KernelAnalyzer

@@ -23,7 +23,7 @@ from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_database import load_arch, load_gpu
 from analyzer.hardware.parameter_edits import ParameterSetting, with_settings
 from analyzer.ir.launch import Dim3, Launch
-from analyzer.models.registry import find_model, list_model_names
+from analyzer.models.registry import find_model, list_models
 from analyzer.pipeline import Options, Program
 from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
 from analyzer.pipeline.kernel_analyzer import KernelAnalyzer
@@ -93,7 +93,7 @@ def measure_rows(path: Path, name: str, rounds: int) -> Sequence[TimedRow]:
         analyzer.analyze(str(path), gpu_name, options=Options(kernels=(name,), launch=counted.launch))
 
     rows = [TimedRow("fresh analysis, counts included", measure_best_seconds(rounds, fresh))]
-    for model in list_model_names():
+    for model in list_models():
         rows.append(
             TimedRow(f"model {model}", measure_best_seconds(rounds, partial(find_model(model), model_input)))
         )

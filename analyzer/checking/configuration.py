@@ -324,9 +324,9 @@ class _ConfigReader:
         return tuple(names)
 
     def _read_model(self, value: object, path: TomlPath) -> str:
-        from analyzer.models.registry import list_models_default_first
+        from analyzer.models.registry import list_models
 
-        return self._read_choice(value, path, list_models_default_first(), "model")
+        return self._read_choice(value, path, list_models(), "model")
 
     def _read_policy(self, value: object, path: TomlPath) -> Level | None:
         name = self._read_choice(value, path, (IGNORED, *Level), "policy")

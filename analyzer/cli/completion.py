@@ -27,8 +27,8 @@ def complete_gpus(incomplete: str) -> "list[CompletionItem]":
 
 def complete_models(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the models whose names begin so, behind those that stand before a comma."""
-    from analyzer.models.registry import list_models_default_first
+    from analyzer.models.registry import list_models
 
     before, comma, last = incomplete.rpartition(",")
-    names = [name for name in (*list_models_default_first(), "all") if name.startswith(last)]
+    names = [name for name in (*list_models(), "all") if name.startswith(last)]
     return [f"{before}{comma}{name}" for name in names]

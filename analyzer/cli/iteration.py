@@ -8,7 +8,7 @@ import click
 from analyzer.cli.examples import make_examples
 from analyzer.cli.output import output_options, write_report
 from analyzer.cli.path_types import GPU_TEXT, INPUT_PATH
-from analyzer.models.model_names import DEFAULT_OPERATOR_MODEL, list_operator_models
+from analyzer.models.registry import OPERATOR_MODELS
 from analyzer.text.errors import UsageError
 
 
@@ -49,9 +49,9 @@ from analyzer.text.errors import UsageError
     "--model",
     "-m",
     "operator_model",
-    default=DEFAULT_OPERATOR_MODEL,
+    default=OPERATOR_MODELS.default,
     show_default=True,
-    help=f"That times the kernels: {', '.join(list_operator_models())}.",
+    help="That times the kernels, one of those of `predict`.",
 )
 @output_options("iteration")
 def iteration(

@@ -229,10 +229,10 @@ def split_names(texts: Iterable[str]) -> list[str]:
 
 def parse_model_names(texts: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names in `steady,amali` and in repeated options, without duplicates. Raises UsageError."""
-    from analyzer.models.registry import find_model, list_models_default_first
+    from analyzer.models.registry import find_model, list_models
 
     names = split_names(texts)
-    names = [each for name in names for each in (list_models_default_first() if name == "all" else (name,))]
+    names = [each for name in names for each in (list_models() if name == "all" else (name,))]
     for name in names:
         find_model(name)
     return tuple(dict.fromkeys(names))

@@ -174,9 +174,9 @@ def _make_options(
 
 
 def _find_models(text: str) -> list[str]:
-    from analyzer.models.model_names import list_operator_models
+    from analyzer.models.registry import OPERATOR_MODELS, list_models
 
-    return list(list_operator_models()) if text == "all" else split_names([text])
+    return list(list_models(OPERATOR_MODELS)) if text == "all" else split_names([text])
 
 
 def _answer_operator(

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
+from analyzer.baselines.synperf.model import measure_gap
 from analyzer.hardware.gpu_database import load_gpu
-from analyzer.models.operators.synperf import measure_gap
 from analyzer.operators.operator_rows import OperatorRows
 from analyzer.report.validation_schema import CaseEntry, CeilingEntry
 from analyzer.text.errors import WarplensError

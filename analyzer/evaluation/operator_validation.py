@@ -10,7 +10,7 @@ from analyzer.evaluation.ceilings import list_underperforming
 from analyzer.evaluation.validation_report import CaseFilters, make_validation_report
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.models.calibration import Calibration
-from analyzer.models.model_names import list_operator_models
+from analyzer.models.registry import OPERATOR_MODELS, list_models
 from analyzer.operators.operator_rows import read_operator_rows
 from analyzer.pipeline.operator_prediction import OperatorAnswers, OperatorOptions, predict_batches
 from analyzer.report.validation_schema import CaseEntry, CasePrediction, ValidationReport
@@ -34,7 +34,7 @@ def validate_operators(
     models: names, all where empty. Raises InputError, HardwareError or UsageError.
     """
     table.check_columns(("operator", "gpu", _MEASURED_COLUMN), _HINT)
-    names = tuple(dict.fromkeys(models)) or list_operator_models()
+    names = tuple(dict.fromkeys(models)) or list_models(OPERATOR_MODELS)
     rows = _Rows(table)
     kept = rows.select(filters or CaseFilters())
     found = read_operator_rows(table.columns, [table.rows[i][1] for i in kept])

@@ -13,7 +13,7 @@ import msgspec
 
 from analyzer.evaluation.case_table import Case
 from analyzer.hardware.gpu import Gpu
-from analyzer.models.model_names import list_own_models
+from analyzer.models.registry import is_shipped
 from analyzer.pipeline.content_digests import digest_code, digest_file, digest_input, digest_json
 from analyzer.pipeline.entry_store import EntryStore
 
@@ -90,7 +90,7 @@ def make_cache_keys(case: Case, models: Sequence[str], *, inputs: str, gpu: Gpu)
             case.timing,
         ]
     )
-    return {model: digest_json([facts, model]) for model in models if model in list_own_models()}
+    return {model: digest_json([facts, model]) for model in models if is_shipped(model)}
 
 
 def digest_inputs(path: Path) -> str:

@@ -18,7 +18,7 @@ from analyzer.evaluation.tasks import CaseResults, EvaluationTask, PendingCase, 
 from analyzer.evaluation.validation_report import CaseFilters, make_validation_report
 from analyzer.ir.launch import Timing
 from analyzer.models.calibration import Calibration
-from analyzer.models.registry import find_model, list_models_default_first
+from analyzer.models.registry import find_model, list_models
 from analyzer.pipeline.entry_store import find_default_folder
 from analyzer.report.validation_schema import CaseEntry, CasePrediction, ValidationReport
 from analyzer.text.errors import InputError, UsageError
@@ -56,7 +56,7 @@ def validate(
     fields = read_case_table(Path(table))
     if "operator" in fields.columns:
         return validate_operators(fields, models, filters, worst, calibration)
-    model_names = tuple(dict.fromkeys(models)) or list_models_default_first()
+    model_names = tuple(dict.fromkeys(models)) or list_models()
     for name in model_names:
         find_model(name)
     cases = (filters or CaseFilters()).select(parse_cases(Path(table), fields))

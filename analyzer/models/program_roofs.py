@@ -18,13 +18,12 @@ from msgspec import Struct
 
 from analyzer.hardware.gpu import Gpu
 from analyzer.ir.tile_operations import MemoryType, Operation, TritonModule, walk_operations
-from analyzer.operators.decompose.programs import tabulate_programs
-from analyzer.operators.decompose.task_demand import Pipe
 from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.names import DataType
 from analyzer.operators.pipe_figures import PipeFigures, read_pipe_figures
+from analyzer.operators.programs import tabulate_programs
 from analyzer.operators.scheduling import distribute_tasks
-from analyzer.operators.synperf_features import find_pipe_throughput
+from analyzer.operators.task_demand import Pipe
 from analyzer.tiles.decomposition import TaskDecomposition
 from analyzer.tiles.footprint import DistinctBytes
 from analyzer.tiles.work import Quantity, count_bits
@@ -88,7 +87,7 @@ def _list_terms(
     tasks: TaskDecomposition, distinct: DistinctBytes, figures: PipeFigures, max_sm: list[float]
 ) -> Mapping[str, float]:
     terms = {
-        pipe.name.lower(): max_sm[pipe] / find_pipe_throughput(pipe, figures) / figures.clock_mhz
+        pipe.name.lower(): max_sm[pipe] / figures.find_throughput(pipe) / figures.clock_mhz
         for pipe in (Pipe.TENSOR, Pipe.FMA, Pipe.XU)
     }
     moved = tasks.total[Quantity.BYTES_LOADED] + tasks.total[Quantity.BYTES_STORED]

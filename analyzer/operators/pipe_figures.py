@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from analyzer.operators.hardware_figures import OperatorHardware
 from analyzer.operators.names import DataType
+from analyzer.operators.task_demand import Pipe
 
 _XU_OPS_PER_CYCLE = 16.0  # of an SM, from sm_70 on; the paper's table II
 _SHARED_BYTES_PER_CYCLE = 128.0  # likewise
@@ -24,6 +25,15 @@ class PipeFigures(Struct, frozen=True):
     l2_gbps: float
     shared_bytes_per_cycle: float  # per SM
     shared_bytes_per_sm: float
+
+    def find_throughput(self, pipe: Pipe) -> float:
+        """Return a math pipe's operations per cycle and SM."""
+        throughputs = {
+            Pipe.TENSOR: self.tensor_ops_per_cycle,
+            Pipe.FMA: self.fma_ops_per_cycle,
+            Pipe.XU: self.xu_ops_per_cycle,
+        }
+        return throughputs[pipe]
 
 
 def read_pipe_figures(hardware: OperatorHardware, dtype: DataType) -> PipeFigures:

@@ -31,8 +31,7 @@ from analyzer.forecast.training.training_forecast import (
 )
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_database import load_gpu
-from analyzer.models.model_names import DEFAULT_OPERATOR_MODEL
-from analyzer.models.operators.registry import find_operator_model
+from analyzer.models.registry import OPERATOR_MODELS, find_operator_model
 from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.names import DataType
 from analyzer.report.iteration_schema import (
@@ -64,7 +63,7 @@ class IterationOptions(Struct, frozen=True):
     micro_batches: int = 1
     is_compiled: bool = False
     has_optimizer: bool = True
-    operator_model: str = DEFAULT_OPERATOR_MODEL
+    operator_model: str = OPERATOR_MODELS.default
 
 
 def forecast_iteration(

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from analyzer.execution.static_counts.block_counts import TripCountRule
 from analyzer.hardware.gpu import Gpu
 from analyzer.ir.launch import Argument, Buffer, Launch
-from analyzer.models.model_names import list_own_models
+from analyzer.models.registry import is_shipped
 from analyzer.pipeline.content_digests import digest_code, digest_parts, encode_json
 from analyzer.pipeline.entry_store import EntryStore
 from analyzer.pipeline.options import Options
@@ -72,7 +72,7 @@ class KernelCache:
         # A listing quotes source files and other levels of the code, wherever they are found; another
         # distribution's model may change and keep its version.
         self.keeps_kernels = self.store.is_enabled and not (
-            options.listing or options.levels or not set(options.models) <= set(list_own_models())
+            options.listing or options.levels or not all(map(is_shipped, options.models))
         )
         self._options = options
         self._option_key = encode_json(

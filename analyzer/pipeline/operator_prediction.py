@@ -14,10 +14,9 @@ from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.hardware.parameter_edits import ParameterSetting, with_settings
 from analyzer.models.calibration import Calibration, apply_calibration
-from analyzer.models.model_names import DEFAULT_OPERATOR_MODEL
 from analyzer.models.operators import ours
-from analyzer.models.operators.registry import OperatorPredictor, find_operator_model
 from analyzer.models.operators.served import predict_served
+from analyzer.models.registry import OperatorPredictor, find_operator_model
 from analyzer.operators.operator_rows import BatchOfRows, OperatorRows, read_operator_rows
 from analyzer.report.predict_schema import OperatorPredictionEntry, PredictReport
 from analyzer.text.errors import UsageError, WarplensError
@@ -98,7 +97,7 @@ def predict_rows(
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],
     *,
-    model: str = DEFAULT_OPERATOR_MODEL,
+    model: str = ours.NAME,
     options: OperatorOptions = _DEFAULT_OPTIONS,
     progress: ProgressCallback = ignore_progress,
 ) -> OperatorAnswers:
@@ -112,7 +111,7 @@ def predict_rows(
 def predict_batches(
     found: OperatorRows,
     *,
-    model: str = DEFAULT_OPERATOR_MODEL,
+    model: str = ours.NAME,
     options: OperatorOptions = _DEFAULT_OPTIONS,
     progress: ProgressCallback = ignore_progress,
 ) -> OperatorAnswers:
@@ -189,7 +188,7 @@ def predict(
     *,
     gpu: str | Sequence[str],
     dtype: str = "",
-    model: str | Sequence[str] = DEFAULT_OPERATOR_MODEL,
+    model: str | Sequence[str] = ours.NAME,
     options: OperatorOptions = _DEFAULT_OPTIONS,
     **shape: float | str | Sequence[float],
 ) -> PredictReport:

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from fit_neusight import NeuSightProfile, NeuSightSettings, learn_neusight
 
+from analyzer.baselines.neusight.model import predict_neusight_us
+from analyzer.baselines.neusight.tiled_work import NeuSightFamily, compute_roofline_us, cut_tiles
+from analyzer.baselines.neusight.utilization import NeuSightForm
+from analyzer.baselines.neusight.weights import load_neusight, save_neusight
 from analyzer.hardware.gpu_database import load_gpu
-from analyzer.models.neusight.tiled_work import NeuSightFamily, compute_roofline_us, cut_tiles
-from analyzer.models.neusight.utilization import NeuSightForm
-from analyzer.models.neusight.weights import load_neusight, save_neusight
-from analyzer.models.operators.neusight import predict_neusight_us
 from analyzer.operators.batches import RowwiseBatch
 from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.names import DataType, Operator

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from fit_synperf import SynperfOptions, SynperfRows, learn_category, learn_network
 
+from analyzer.baselines.synperf.features import KernelCategory
+from analyzer.baselines.synperf.model import load_synperf, measure_gap_with_ceiling, save_synperf
 from analyzer.hardware.gpu_database import load_gpu
-from analyzer.models.operators.synperf import load_synperf, measure_gap_with_ceiling, save_synperf
 from analyzer.operators.batches import RowwiseBatch
 from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.measured import MeasuredBatch, Timing
 from analyzer.operators.names import DataType, Operator
-from analyzer.operators.synperf_features import KernelCategory
 from analyzer.text.errors import UsageError
 
 # Looked for, not imported: every process that collects this file would wait for seconds.

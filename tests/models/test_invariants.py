@@ -14,7 +14,7 @@ from analyzer.hardware.parameter_edits import (
     list_parameter_keys,
     with_settings,
 )
-from analyzer.models.registry import find_model, list_model_names
+from analyzer.models.registry import find_model, list_models
 from analyzer.text.errors import HardwareError, UsageError
 
 CUBE = tuple(f"{place}=1024" for place in range(3, 9))
@@ -33,7 +33,7 @@ KERNELS = (
     KernelLaunch(CUDA / "sm_90" / "report16.sass", "histogram", "h100"),
 )
 kernels = st.sampled_from(KERNELS)
-models = st.sampled_from(list_model_names())
+models = st.sampled_from(list_models())
 
 
 def rates(launched: KernelLaunch) -> list[str]:
@@ -66,7 +66,7 @@ def test_stack_sums_to_the_cycles_on_any_hardware(
     assert found.time_us_low <= found.time_us <= found.time_us_high
 
 
-@pytest.mark.parametrize("model", list_model_names())
+@pytest.mark.parametrize("model", list_models())
 @pytest.mark.parametrize("launched", KERNELS, ids=lambda one: f"{one.path.parent.name}-{one.kernel}")
 def test_every_model_answers_for_every_kernel(launched: KernelLaunch, model: str) -> None:
     found = predict_with_model(make_model_input(launched), model)
@@ -74,7 +74,7 @@ def test_every_model_answers_for_every_kernel(launched: KernelLaunch, model: str
     assert found.cycles > 0
 
 
-@pytest.mark.parametrize("model", list_model_names())
+@pytest.mark.parametrize("model", list_models())
 def test_loops_sum_to_no_more_than_the_kernel(model: str) -> None:
     (kernel,) = KERNELS[0].report(model).kernels
     loop, whole = kernel.loops[0], kernel.predictions[0]

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 from laws import CHECKS, INTERVAL_MODELS, Law, LawCase, Subject, read_cases
 
-from analyzer.models.registry import list_model_names
+from analyzer.models.registry import list_models
 
 # Models whose simulation jumps where figures move a little: few of their cases are tried, and some fail.
 ROUGH_MODELS = frozenset({"sm", "hybrid"})
@@ -38,7 +38,7 @@ def choose_cases(model: str) -> list[LawCase]:
     if model in ROUGH_MODELS:
         return [case for case in CASES if case.name in ROUGH_CASES]
     paper = sorted(INTERVAL_MODELS)
-    own = [name for name in list_model_names() if name not in ROUGH_MODELS | INTERVAL_MODELS]
+    own = [name for name in list_models() if name not in ROUGH_MODELS | INTERVAL_MODELS]
     return [
         case
         for index, case in enumerate(CASES)
@@ -70,7 +70,7 @@ def test_the_table_has_kernels_of_all_architectures() -> None:
             else [],
             id=f"{law.value}-{model}-{case.name}",
         )
-        for model in list_model_names()
+        for model in list_models()
         for case in choose_cases(model)
         for law in Law
     ],

@@ -1,10 +1,10 @@
-"""Models of other distributions, found by entry point."""
+"""Models by name: files of ours, the papers' by entry points, and those of other distributions."""
 
 import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
@@ -20,9 +20,8 @@ from analyzer.hardware.gpu_database import load_gpu
 from analyzer.ir.scheduling import Basis
 from analyzer.models import registry
 from analyzer.models.interface import ModelInput, Prediction
-from analyzer.models.model_names import list_operator_models, list_own_models
 from analyzer.models.model_result import ModelResult
-from analyzer.models.operators.registry import find_operator_model
+from analyzer.models.registry import KERNEL_MODELS, OPERATOR_MODELS, ModelGroup, list_own_models
 from analyzer.operators.batches import ProductBatch
 from analyzer.operators.names import DataType, Operator
 from analyzer.pipeline import Options
@@ -62,14 +61,17 @@ Publish = Callable[..., None]
 
 @pytest.fixture
 def publish(monkeypatch: pytest.MonkeyPatch) -> Iterator[Publish]:
-    """Publish entry points in place of those that are installed."""
+    """Publish entry points beside those that are installed."""
     module = ModuleType(MODULE)
     module.NAME, module.predict = "flat", predict  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, MODULE, module)
 
-    def install(*entries: tuple[str, str]) -> None:
-        found = [EntryPoint(name, value, registry.ENTRY_POINT_GROUP) for name, value in entries]
-        monkeypatch.setattr("importlib.metadata.entry_points", lambda *, group: found)
+    def install(*entries: tuple[str, str], to: ModelGroup = KERNEL_MODELS) -> None:
+        def read(*, group: str) -> list[EntryPoint]:
+            added = [EntryPoint(name, value, group) for name, value in entries if group == to.entry_points]
+            return [*entry_points(group=group), *added]
+
+        monkeypatch.setattr("importlib.metadata.entry_points", read)
         registry.read_entry_points.cache_clear()
 
     yield install
@@ -77,26 +79,49 @@ def publish(monkeypatch: pytest.MonkeyPatch) -> Iterator[Publish]:
 
 
 def test_our_own_models_say_their_names() -> None:
-    for path in Path(registry.__file__).parent.joinpath("predictors").glob("[a-z]*.py"):
-        assert f'NAME = "{path.stem}"' in path.read_text()
-        assert path.stem in list_own_models()
+    for group in (KERNEL_MODELS, OPERATOR_MODELS):
+        folder = Path(registry.__file__).parent / group.folder
+        paths = [path for path in folder.glob("[a-z]*.py") if path.stem not in group.helpers]
+        assert tuple(sorted(path.stem for path in paths)) == list_own_models(group)
+        assert all(f'NAME = "{path.stem}"' in path.read_text() for path in paths)
+
+
+def test_the_papers_models_join_by_entry_points() -> None:
+    assert registry.list_models() == (
+        "sm", "amali", "gcom", "hybrid", "mdm", "roofline", "steady", "warp"
+    )  # fmt: skip
+    assert registry.list_models(OPERATOR_MODELS) == (
+        "ours", "linear", "nearest", "neusight", "roofline", "synperf"
+    )  # fmt: skip
+    assert {"amali", "gcom", "mdm"}.isdisjoint(list_own_models())
+    assert list_own_models(OPERATOR_MODELS) == ("ours",)
 
 
 def test_listing_imports_no_model_and_our_own_models_need_no_entry_points() -> None:
     code = (
         "import sys; from analyzer.models import registry; registry.find_model('roofline')\n"
+        "registry.find_operator_model('ours')\n"
         "assert 'importlib.metadata' not in sys.modules\n"
-        "names = registry.list_model_names()\n"
-        "print([n for n in names if f'analyzer.models.predictors.{n}' in sys.modules])"
+        "names = registry.list_models() + registry.list_models(registry.OPERATOR_MODELS)\n"
+        "print([n for n in names if f'analyzer.models.predictors.{n}' in sys.modules])\n"
+        "print([n for n in sys.modules if n.startswith('analyzer.baselines')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['roofline']"
+    assert done.stdout.splitlines() == ["['roofline', 'roofline']", "[]"]
+
+
+def test_the_default_models_are_found_without_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading them takes longer than the rest of a small run's start."""
+    monkeypatch.setattr("importlib.metadata.entry_points", None)
+    registry.read_entry_points.cache_clear()
+    assert run(["analyze", DUMP, *KERNEL]) == 0
+    assert run(["predict", "gemm", "--m=64", "--n=64", "--k=64", "--gpu=h100", "--dtype=bf16"]) == 0
 
 
 def test_a_published_model_is_listed_and_found(publish: Publish) -> None:
     publish(("flat", MODULE))
-    assert "flat" in registry.list_model_names()
-    assert registry.list_models_default_first()[0] == "sm"
+    assert "flat" in registry.list_models()
+    assert registry.list_models()[0] == "sm"
     assert registry.find_model("flat") is predict
     assert "flat" not in list_own_models()
 
@@ -113,7 +138,7 @@ def test_two_models_of_one_name_are_refused(
 ) -> None:
     publish(*entries)
     with pytest.raises(UsageError, match=said):
-        registry.list_model_names()
+        registry.list_models()
     with pytest.raises(UsageError, match=said):
         registry.find_model("flat")
 
@@ -175,8 +200,23 @@ def test_answers_of_other_models_are_not_cached(publish: Publish, tmp_path: Path
     assert set(make_cache_keys(case, ("sm", "flat"), inputs="", gpu=load_gpu("a100"))) == {"sm"}
 
 
-@pytest.mark.parametrize("name", list_operator_models())
+def test_the_papers_answers_are_cached() -> None:
+    """Their code is a part of the key, as that of all of this package."""
+    assert registry.is_shipped("sm")
+    assert registry.is_shipped("amali")
+    assert not registry.is_shipped("unknown")
+
+
+@pytest.mark.parametrize("name", registry.list_models(OPERATOR_MODELS))
 def test_every_listed_operator_model_answers(name: str) -> None:
     ones = np.ones(1)
     batch = ProductBatch(Operator.GEMM, DataType.BF16, 64 * ones, 4096 * ones, 4096 * ones, ones)
-    assert find_operator_model(name)(batch, load_gpu("h100")).time_us[0] > 0
+    assert registry.find_operator_model(name)(batch, load_gpu("h100")).time_us[0] > 0
+
+
+def test_a_published_operator_model_is_found(publish: Publish) -> None:
+    publish(("flat", MODULE), to=OPERATOR_MODELS)
+    assert "flat" in registry.list_models(OPERATOR_MODELS)
+    assert registry.find_operator_model("flat") is predict
+    with pytest.raises(UsageError, match="flat takes operators by their shapes"):
+        registry.find_model("flat")

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from paths import parse_lines
 
 import analyzer
+from analyzer.baselines.representative_warp import find_representative_class
 from analyzer.cli.app import run
 from analyzer.execution.acceleration.branch_decisions import BranchDecider
 from analyzer.execution.profile.execution_profile import ExecutionProfile
 from analyzer.execution.profile.provenance import Provenance
-from analyzer.execution.profile.representative_warp import find_representative_class
 from analyzer.execution.sampling.launch_preparation import prepare_launch
 from analyzer.execution.traces.launch_recording import record_launch
 from analyzer.execution.traces.trace_profile import build_trace_profile

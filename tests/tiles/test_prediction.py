@@ -7,18 +7,18 @@ import pytest
 from click.testing import CliRunner
 from paths import TRACES
 
+from analyzer.baselines.synperf.features import compute_pipe_columns, list_pipe_feature_names
 from analyzer.cli.app import app
 from analyzer.frontend.triton.parser import parse_triton_ir
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.ir.launch import Argument, Dim3, Pointer
 from analyzer.models.program_roofs import predict_program
-from analyzer.operators.decompose.programs import tabulate_programs
-from analyzer.operators.decompose.task_demand import Pipe
 from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.names import DataType
 from analyzer.operators.pipe_figures import read_pipe_figures
+from analyzer.operators.programs import tabulate_programs
 from analyzer.operators.scheduling import distribute_tasks
-from analyzer.operators.synperf_features import compute_pipe_columns, list_pipe_feature_names
+from analyzer.operators.task_demand import Pipe
 from analyzer.report.predict_schema import PredictReport
 from analyzer.report.report_reader import read_report
 from analyzer.report.tasks_schema import TasksReport

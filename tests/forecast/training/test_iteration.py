@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from analyzer.baselines.work import count_work
 from analyzer.forecast.training.fusion import group_nodes, list_fused_forward
 from analyzer.forecast.training.kernels import StreamKernel
 from analyzer.forecast.training.model_description import describe_model
@@ -12,9 +13,8 @@ from analyzer.forecast.training.pass_shape import PassShape
 from analyzer.forecast.training.training_forecast import TrainingRequest, forecast_training
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.models.operators.interface import OperatorPrediction
-from analyzer.models.operators.registry import find_operator_model
+from analyzer.models.registry import find_operator_model
 from analyzer.operators.batches import CollectiveBatch, ProductBatch
-from analyzer.operators.work import count_work
 from analyzer.text.errors import UsageError
 
 GPU = load_gpu("a100-40gb-sxm")

@@ -1,0 +1,1 @@
+"""NeuSight: operators as tiles, the tiles that libraries choose, learned utilization."""

@@ -1,0 +1,1 @@
+"""SynPerf: network, features, and the decomposers of kernels into tasks (equation 1)."""

@@ -1,1 +1,0 @@
-"""NeuSight's parts: operators as tiles, the tiles that libraries choose, learned utilization."""
