@@ -20,6 +20,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from copied_times import copy_measured
 from fit_linear import fit_lines
 from fit_neusight import NeuSightProfile, NeuSightSettings, learn_neusight
 from joblib import Memory
@@ -30,7 +31,6 @@ from operator_teaching import NEUSIGHT, TEACHINGS, Teaching
 from tabulate import tabulate
 
 from analyzer.baselines.linear import predict_with_lines
-from analyzer.baselines.nearest import copy_measured
 from analyzer.baselines.neusight.model import predict_neusight_us
 from analyzer.baselines.neusight.tiled_work import TiledBatch, find_neusight_family
 from analyzer.baselines.neusight.utilization import NeuSightForm

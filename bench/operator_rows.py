@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from copied_times import copy_measured
 from fit_linear import fit_lines
 from markdown import render_table
 from msgspec import Struct
@@ -22,7 +23,6 @@ from operator_teaching import EAGER_OPTIONS, ROWWISE_OPTIONS
 from rich.console import Console
 
 from analyzer.baselines.linear import predict_with_lines
-from analyzer.baselines.nearest import copy_measured
 from analyzer.baselines.roofline import compute_roofline_us
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.learning.corrections import fit_known, fit_transfer, stack_rows

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from copied_times import copy_measured
 from fit_linear import fit_lines
 from fit_synperf import (
     SynperfOptions,
@@ -46,7 +47,6 @@ from analyzer.baselines.linear import (
     predict_with_lines,
     save_lines,
 )
-from analyzer.baselines.nearest import copy_measured
 from analyzer.baselines.roofline import compute_roofline_us
 from analyzer.baselines.synperf.features import (
     KernelCategory,

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from copied_times import copy_measured
 from fit_linear import fit_lines
 
 from analyzer.baselines import roofline
 from analyzer.baselines.linear import load_lines, predict_with_lines, save_lines
-from analyzer.baselines.nearest import copy_measured, find_nearest_gpu
+from analyzer.baselines.nearest import find_nearest_gpu
 from analyzer.baselines.work import count_work
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.operators.batches import ElementwiseBatch, MoeBatch, ProductBatch

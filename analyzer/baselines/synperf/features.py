@@ -16,7 +16,7 @@ the tensor pipe over the whole GPU, without memory, to four digits; so here it i
 Norms and SiLU-and-multiply have hardly any arithmetic, and take the longer one of that and L2.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
 
@@ -109,44 +109,29 @@ def compute_synperf_features(
     tasks: TaskTable, category: KernelCategory, figures: PipeFigures
 ) -> SynperfFeatures:
     """Return the features of a batch's tasks; their order is that of `list_feature_names`."""
-    columns, math_cycles, l2_cycles = compute_pipe_columns(tasks, _MATH_PIPES[category], figures)
-    cycles = np.maximum(math_cycles, l2_cycles) if category in _ROWWISE else math_cycles
-    return SynperfFeatures(
-        values=np.log2(1.0 + np.stack(columns, axis=1)),
-        theoretical_us=np.maximum(cycles, 1.0) / figures.clock_mhz,
-    )
-
-
-def compute_pipe_columns(
-    tasks: TaskTable, pipes: Sequence[Pipe], figures: PipeFigures
-) -> tuple[list[Column], Column, Column]:
-    """Return table IV's features of any tasks, before the logarithm, by the math pipes that are looked at.
-
-    Then the cycles of the longest of these pipes over the whole GPU, and those of the L2.
-    """
     distribution = distribute_tasks(tasks, figures.sm_count)
     columns: list[Column] = []
-    math_cycles = np.zeros(len(tasks))
-    for pipe in pipes:
+    cycles = np.zeros(len(tasks))  # of the longest math pipe over the whole GPU
+    for pipe in _MATH_PIPES[category]:
         throughput = figures.find_throughput(pipe)
         total, max_sm = distribution.total[:, pipe], distribution.max_sm[:, pipe]
         gpu_cycles = total / (figures.sm_count * throughput)
         columns += [total, gpu_cycles, max_sm, max_sm / throughput]
-        math_cycles = np.maximum(math_cycles, gpu_cycles)
+        cycles = np.maximum(cycles, gpu_cycles)
     memory = _compute_memory_features(distribution, figures)
-    return columns + memory, math_cycles, memory[2]
+    if category in _ROWWISE:
+        cycles = np.maximum(cycles, memory[2])  # of the L2
+    return SynperfFeatures(
+        values=np.log2(1.0 + np.stack(columns + memory, axis=1)),
+        theoretical_us=np.maximum(cycles, 1.0) / figures.clock_mhz,
+    )
 
 
 def list_feature_names(category: KernelCategory) -> tuple[str, ...]:
     """Return the names of a category's features."""
-    return list_pipe_feature_names(_MATH_PIPES[category])
-
-
-def list_pipe_feature_names(pipes: Sequence[Pipe]) -> tuple[str, ...]:
-    """Return the names of the features of `compute_pipe_columns`."""
     math = [
         f"{pipe.name.lower()}_{name}"
-        for pipe in pipes
+        for pipe in _MATH_PIPES[category]
         for name in ("ops_gpu", "cycles_gpu", "ops_max_sm", "cycles_max_sm")
     ]
     memory = ["bytes_gpu", "dram_cycles_gpu", "l2_cycles_gpu"]
