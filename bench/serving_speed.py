@@ -15,6 +15,7 @@ from functools import partial
 from time import perf_counter
 
 import numpy as np
+from exact_clock import ExactClock
 from msgspec import Struct
 from tabulate import tabulate
 
@@ -32,7 +33,6 @@ from analyzer.forecast.serving_rates import find_rates
 from analyzer.forecast.serving_statistics import compute_duration_s, compute_latencies
 from analyzer.forecast.step_clock import (
     BucketedClock,
-    ExactClock,
     StepClock,
     StepLengths,
     StepShape,

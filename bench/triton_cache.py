@@ -28,7 +28,7 @@ def make_cache(source: Path, target: Path, n_kernels: int) -> int:
     with_code, _ = list_kernels(str(source))
     for number in range(n_kernels):
         kernel = with_code[number % len(with_code)]
-        folder = target / f"{number:05d}{kernel.folder_name[5:]}"
+        folder = target / f"{number:05d}{Path(kernel.stem).parent.name[5:]}"
         folder.mkdir()
         for path in kernel.levels.values():
             shutil.copy(path, folder)

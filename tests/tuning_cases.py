@@ -1,6 +1,6 @@
 """Samples with closed forms, for tests of `tune`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,3 +49,9 @@ def make_samples(
 def rise_by_waves(wave: Floats, grid: Floats, loops: Floats) -> Floats:
     """Bilinear within each wave, another function in each."""
     return (0.02 + 0.01 * wave) * grid * loops + 0.3 * wave * grid + 0.5 * loops + 2.0 * wave
+
+
+def map_input(space: KernelSpace, shape: Sequence[int], macro: Sequence[int]) -> tuple[int, int]:
+    """G and L of one input under one macro configuration."""
+    grid, loops = space.map_inputs(np.array([shape]), np.array([macro]))
+    return int(grid[0]), int(loops[0])

@@ -13,7 +13,7 @@ over some fifteen operators. Two things make it cheap:
    interval stands for all in it.
 
 Both treat requests of a step as equally long. bench/serving_speed.py measures what either costs against
-`ExactClock`, which asks for each step with the lengths that it has.
+`bench/exact_clock.py`, which asks for each step with the lengths that it has.
 
 Example: 16 requests that decode with 4,100 to 5,000 KV tokens need the knots at 4,096 and 4,871 alone:
 57 steps, two times.
@@ -107,29 +107,6 @@ def choose_lengths(shape: StepShape) -> StepLengths:
         queries += (1,) * shape.decodes
         kv_lengths += split_equally(max(shape.decode_kv_tokens, shape.decodes), shape.decodes)
     return StepLengths(queries, kv_lengths)
-
-
-class ExactClock:
-    """Asks for every step with the lengths that it has; slow, the standard for `BucketedClock`."""
-
-    def __init__(self, make_step: MakeStep, timer: StepTimer) -> None:
-        self._make_step, self._timer = make_step, timer
-        self.n_timed = 0  # steps that were asked for
-
-    def time_step(self, shape: StepShape, list_lengths: Callable[[], StepLengths]) -> float:
-        """Return the duration of one step, in seconds."""
-        return self._time(shape.phase, [list_lengths()])[0]
-
-    def time_decode_run(self, kv_lengths: NDArray[np.int64], steps: int) -> NDArray[np.float64]:
-        """Return the durations of consecutive decode steps, in seconds."""
-        ones = (1,) * len(kv_lengths)
-        lengths = [StepLengths(ones, tuple((kv_lengths + index).tolist())) for index in range(steps)]
-        return np.array(self._time(Phase.DECODE, lengths))
-
-    def _time(self, phase: Phase, lengths: Sequence[StepLengths]) -> list[float]:
-        self.n_timed += len(lengths)
-        steps = [self._make_step(phase, each.query_lengths, each.kv_lengths) for each in lengths]
-        return [time.total_us / _US_PER_S for time in self._timer(steps)]
 
 
 class StepTable:

@@ -90,8 +90,10 @@ class CubinInfo(Struct, frozen=True):
 
 
 def parse_cubin(data: bytes) -> CubinInfo:
-    """Parse all of a cubin that is read without a tool; see `parse_cubin_resources`.
+    """Parse all of a cubin that is read without a tool.
 
+    Resources are those of `cuobjdump -res-usage`: from sm_90 on `shared_bytes` includes the 1024 bytes that
+    the system reserves in each CTA. `block_threads` is that of `.reqntid` alone: `.maxntid` is a bound.
     Raises InputError if the bytes are not a cubin, or an offset points outside them.
     """
     try:
@@ -103,16 +105,6 @@ def parse_cubin(data: bytes) -> CubinInfo:
         metadata={name: kernel.metadata for name, kernel in kernels.items()},
         code_bytes={name: kernel.code_bytes for name, kernel in kernels.items()},
     )
-
-
-def parse_cubin_resources(data: bytes) -> Mapping[str, KernelResources]:
-    """Return the resources of each kernel and device function with code of its own, by name.
-
-    Numbers are those of `cuobjdump -res-usage`: from sm_90 on `shared_bytes` includes the 1024 bytes that the
-    system reserves in each CTA. `block_threads` comes from `.reqntid` only, because `.maxntid` is a bound.
-    Raises InputError if the bytes are not a cubin, or an offset points outside them.
-    """
-    return parse_cubin(data).resources
 
 
 def _parse_kernels(elf: CubinElf) -> dict[str, _KernelInfo]:

@@ -33,11 +33,6 @@ class KernelFiles(Struct, frozen=True):
         return Path(self.stem).name
 
     @property
-    def folder_name(self) -> str:
-        """Name of their folder, in Triton's cache a hash."""
-        return Path(self.stem).parent.name
-
-    @property
     def code_path(self) -> str:
         """The file that is read, "" where there is none."""
         return next((self.levels[level] for level in _CODE_LEVELS if level in self.levels), "")

@@ -66,10 +66,6 @@ class Chooser:
         The mapping is shared and cannot be changed. Raises UsageError for inputs of another number or size.
         """
 
-    def choose_for(self, shape: Mapping[str, int]) -> Config:
-        """Return the configuration for inputs by name. Raises UsageError for one that is missing."""
-        return self.choose(*self.space.order_inputs(shape))
-
     def choose_batch(self, shapes: Integers) -> BatchChoice:
         """Return the choices for many inputs [n, inputs], the same as `choose` makes one by one."""
         shapes = np.asarray(shapes, dtype=np.int64)

@@ -13,7 +13,6 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,18 +57,8 @@ class KernelSpace(Struct, frozen=True):
     loop: Tiling  # L is its tiles
     multipliers: tuple[str, ...] = ()  # inputs that multiply G as they are: batch, heads
 
-    def map_input(self, shape: Mapping[str, int] | Sequence[int], macro: Sequence[int]) -> tuple[int, int]:
-        """Return (G, L) of one input under a macro configuration (table 2).
-
-        shape: by input, or in the order of `inputs`. Raises UsageError for an input that is missing or not
-        positive.
-        """
-        values = self.order_inputs(shape) if isinstance(shape, Mapping) else tuple(shape)
-        grid, loops = self.map_inputs(np.array([values], dtype=np.int64), np.array([macro], dtype=np.int64))
-        return int(grid[0]), int(loops[0])
-
     def map_inputs(self, shapes: Integers, macros: Integers) -> tuple[Integers, Integers]:
-        """Return G and L of many inputs.
+        """Return G and L of many inputs (table 2).
 
         shapes: [n, inputs]; macros: [n, macro parameters]; either may have one row for all of the other.
         """
@@ -81,21 +70,6 @@ class KernelSpace(Struct, frozen=True):
             grid = grid * self.count_tiles(tiling, shapes, tile)
         loop_tile = macros[:, self.macro_parameters.index(self.loop.parameter)]
         return grid, np.broadcast_to(self.count_tiles(self.loop, shapes, loop_tile), grid.shape)
-
-    def map_groups(
-        self, shape: Mapping[str, int], rows_by_group: Sequence[int], macro: Sequence[int]
-    ) -> tuple[int, int]:
-        """Return (G, L) where the rows of each group are known (M_i of table 2), not dealt out evenly.
-
-        shape: its entry of the grouped input is not looked at.
-        """
-        grouped = next((tiling for tiling in self.grid if tiling.groups), None)
-        if grouped is None:
-            raise UsageError(f"kernel {self.name} has no groups", hint="use map_input")
-        tile = macro[self.macro_parameters.index(grouped.parameter)]
-        values = self.order_inputs({**shape, grouped.input: 1, grouped.groups: 1, grouped.factor: 1})
-        grid, loops = self.map_input(values, macro)  # of one block row
-        return grid * sum(-(-rows // tile) for rows in rows_by_group), loops
 
     def count_tiles(self, tiling: Tiling, shapes: Integers, tile: Integers | int) -> Integers:
         """Return the tiles of one input: of each shape, under its tile size or under one of all."""
@@ -145,14 +119,6 @@ class TunableKernel(Struct, frozen=True):
     micro_values: tuple[tuple[int, ...], ...]
     count_resources: Callable[[Sequence[int], Sequence[int], "ProductUnit"], ConfigResources]
     defaults: Mapping[str, int] = {}  # inputs of a plan that the grid and the loop do not decide
-
-    def list_macros(self) -> list[tuple[int, ...]]:
-        """Return all macro configurations in a fixed order."""
-        return list(product(*self.macro_values))
-
-    def list_micros(self) -> list[tuple[int, ...]]:
-        """Return all micro configurations in a fixed order."""
-        return list(product(*self.micro_values))
 
     def find_obstacle(
         self, macro: Sequence[int], micro: Sequence[int], element_bytes: int, arch: "Arch"

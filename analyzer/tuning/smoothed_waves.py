@@ -240,7 +240,7 @@ def _count_rows_per_group(space: KernelSpace, shapes: Integers) -> Floats:
 
 
 class _Tiles:
-    """G and L of one input under one macro configuration, as `KernelSpace.map_input` has them."""
+    """G and L of one input under one macro configuration, as `KernelSpace.map_inputs` has them."""
 
     def __init__(self, space: KernelSpace, macro: list[int]) -> None:
         self.macro = macro

@@ -7,7 +7,6 @@ nothing else of this package needs it.
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -47,11 +46,6 @@ class _Job(Struct, frozen=True):
     code: Code
     arch: int
     dtype: str
-
-
-def is_triton_installed() -> bool:
-    """Return whether Triton can be imported; it is not imported for that."""
-    return find_spec("triton") is not None
 
 
 def find_triton_version() -> str:

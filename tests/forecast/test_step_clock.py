@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from exact_clock import ExactClock
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +14,6 @@ from analyzer.forecast.step_clock import (
     KNOTS_PER_OCTAVE,
     ROWS_PER_OCTAVE,
     BucketedClock,
-    ExactClock,
     StepLengths,
     StepShape,
     StepTable,

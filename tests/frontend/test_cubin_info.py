@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paths import TRACES
 
-from analyzer.frontend.cubin_info import parse_cubin_resources
+from analyzer.frontend.cubin_info import parse_cubin
 from analyzer.frontend.cuda_tools import find_tool
 from analyzer.frontend.disassembler import read_binary_resource_usage
 from analyzer.frontend.input_format import detect_format
@@ -35,7 +35,7 @@ def _usage_fields(resources: KernelResources) -> tuple[int | None, ...]:
 def test_agrees_with_the_recorded_resource_usage(path: Path) -> None:
     stem, arch = _stem_and_arch(path)
     recorded = read_resource_usage(TRACES / "triton" / arch / f"{stem}.res")
-    found = parse_cubin_resources(path.read_bytes())
+    found = parse_cubin(path.read_bytes()).resources
     assert {name: _usage_fields(r) for name, r in found.items()} == {
         name: _usage_fields(r) for (_, name), r in recorded.items()
     }
@@ -45,7 +45,7 @@ def test_agrees_with_the_recorded_resource_usage(path: Path) -> None:
 @pytest.mark.parametrize("path", CUBINS, ids=lambda path: path.name)
 def test_agrees_with_the_installed_cuobjdump(path: Path) -> None:
     printed = {name: r for (_, name), r in read_binary_resource_usage(str(path)).items()}
-    found = parse_cubin_resources(path.read_bytes())
+    found = parse_cubin(path.read_bytes()).resources
     assert {name: _usage_fields(r) for name, r in found.items()} == {
         name: _usage_fields(r) for name, r in printed.items()
     }
@@ -54,7 +54,7 @@ def test_agrees_with_the_installed_cuobjdump(path: Path) -> None:
 @pytest.mark.parametrize("path", CUBINS, ids=lambda path: path.name)
 def test_required_block_and_barriers_of_triton_kernels(path: Path) -> None:
     """Triton writes `.reqntid 32 * num_warps` and its reductions and tiles use one barrier."""
-    (resources,) = parse_cubin_resources(path.read_bytes()).values()
+    (resources,) = parse_cubin(path.read_bytes()).resources.values()
     assert (resources.block_threads, resources.has_exact_block_threads) == (128, True)
     assert resources.has_exact_registers
     assert resources.barriers == 1
@@ -63,7 +63,7 @@ def test_required_block_and_barriers_of_triton_kernels(path: Path) -> None:
 @pytest.mark.parametrize("data", [b"", b"\x7fELF", b"MZ\x90", SAMPLE[:30].replace(b"\x02", b"\x01")])
 def test_what_is_no_cubin_is_refused(data: bytes) -> None:
     with pytest.raises(InputError) as caught:
-        parse_cubin_resources(data)
+        parse_cubin(data)
     assert caught.value.diagnostic.hint
 
 
@@ -72,14 +72,14 @@ def test_every_truncation_is_refused() -> None:
     n_sections = int.from_bytes(SAMPLE[0x3C:0x3E], "little")
     for size in range(0, _TABLE + 64 * n_sections, 61):
         with pytest.raises(InputError):
-            parse_cubin_resources(SAMPLE[:size])
+            parse_cubin(SAMPLE[:size])
 
 
 def test_a_section_beyond_the_file_is_named() -> None:
     data = bytearray(SAMPLE)
     data[_TABLE + 64 + 0x20 : _TABLE + 64 + 0x28] = b"\xff" * 8  # size of the section of names
     with pytest.raises(InputError, match="section of names lies outside the file"):
-        parse_cubin_resources(bytes(data))
+        parse_cubin(bytes(data))
 
 
 @given(st.lists(st.tuples(st.integers(0, len(SAMPLE) - 1), st.integers(0, 255)), max_size=40))
@@ -106,7 +106,7 @@ def _read_mutated(changes: list[tuple[int, int]]) -> None:
         data[place] = value
     detect_format(bytes(data))
     try:
-        found = parse_cubin_resources(bytes(data))
+        found = parse_cubin(bytes(data)).resources
     except InputError:
         return
     assert all(isinstance(resources, KernelResources) for resources in found.values())

@@ -1,16 +1,16 @@
-"""The rules of `verify`: each is broken by some wrong code, none by what compilers print or PTX is lowered to."""
+"""The rules of `code_rules`: each is broken by some wrong code, none by what compilers print or PTX is lowered to."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
+from code_rules import FORM_RULES, KERNEL_RULES, verify_form, verify_kernel
 from msgspec.structs import replace
 
 from analyzer.frontend.module_reader import read_module
 from analyzer.frontend.ptx.lowering import read_ptx_module
 from analyzer.ir.module import Kernel
 from analyzer.ir.operand import ConstantBankOperand, UnparsedOperand
-from analyzer.isa.verify import FORM_RULES, KERNEL_RULES, verify_form, verify_kernel
 
 TRACES = Path(__file__).parents[2] / "traces"
 DUMPS = sorted(

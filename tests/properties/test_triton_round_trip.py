@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from paths import TRACES
+from triton_printer import print_triton_ir
 
 from analyzer.frontend.triton.parser import parse_triton_ir
-from analyzer.frontend.triton.printer import print_triton_ir
 from analyzer.ir.module import SourceLine
 from analyzer.ir.tile_operations import (
     Attribute,

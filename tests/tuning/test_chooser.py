@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_machine import draw_machine
-from tuning_cases import N_SMS, make_samples, rise_by_waves
+from tuning_cases import N_SMS, make_samples, map_input, rise_by_waves
 
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.text.errors import UsageError
@@ -51,7 +51,7 @@ def test_a_choice_is_the_brute_force_over_the_model(kernel_name: str, data: st.D
     shape = tuple(data.draw(st.integers(*bounds)) for bounds in RANGES[kernel_name])
     times, micros = [], []
     for number, macro in enumerate(tables.macros.tolist()):
-        grid, loops = tables.space.map_input(shape, macro)
+        grid, loops = map_input(tables.space, shape, macro)
         row = min(-(-grid // 132), tables.max_wave + 1) - 1
         alpha, beta, gamma, delta = (float(c) for c in tables.coefficients[number, row].astype(np.float32))
         times.append((alpha * loops + beta) * grid + (gamma * loops + delta))
@@ -104,7 +104,7 @@ def test_a_loop_count_takes_the_micro_configuration_of_the_nearest_anchor() -> N
 
 
 def test_a_choice_cannot_be_changed_by_its_user() -> None:
-    config = fit_machine("gemm")[1].choose_for({"m": 1, "n": 2, "k": 3})
+    config = fit_machine("gemm")[1].choose(1, 2, 3)
     with pytest.raises(TypeError):
         config["num_warps"] = 1  # type: ignore[index]
 

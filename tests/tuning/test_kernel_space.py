@@ -1,11 +1,13 @@
 """Inputs map to grid and loop as the kernels launch them."""
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tuning_cases import map_input
 
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.text.errors import UsageError
@@ -19,9 +21,9 @@ def test_kernels_of_the_paper_are_described() -> None:
     assert {"gemm", "grouped_gemm", "flash_attention"} <= set(list_kernels())
 
 
-@given(m=sizes, n=sizes, k=sizes, macro=st.sampled_from(find_kernel("gemm").list_macros()))
+@given(m=sizes, n=sizes, k=sizes, macro=st.sampled_from(list(product(*find_kernel("gemm").macro_values))))
 def test_a_product_has_a_block_per_tile(m: int, n: int, k: int, macro: tuple[int, ...]) -> None:
-    grid, loops = find_kernel("gemm").space.map_input({"m": m, "n": n, "k": k}, macro)
+    grid, loops = map_input(find_kernel("gemm").space, (m, n, k), macro)
     assert grid == math.ceil(m / macro[0]) * math.ceil(n / macro[1])
     assert loops == math.ceil(k / macro[2])
 
@@ -34,27 +36,19 @@ def test_experts_get_rows_by_turns(m: int, experts: int, topk: int, tile: int) -
     rows = np.bincount(np.arange(m * topk) % experts, minlength=experts)
     shape = {"m": m, "experts": experts, "topk": topk, "n": 200, "k": 64}
     wanted = int((-(-rows // tile)).sum()) * 4, 2
-    assert space.map_input(shape, (tile, 64, 32)) == wanted
-    assert space.map_groups(shape, rows.tolist(), (tile, 64, 32)) == wanted
-
-
-def test_known_rows_of_experts_need_not_be_even() -> None:
-    shape = {"m": 1, "experts": 3, "topk": 1, "n": 64, "k": 64}
-    assert find_kernel("grouped_gemm").space.map_groups(shape, [100, 0, 1], (16, 64, 64)) == (7 + 0 + 1, 1)
-    with pytest.raises(UsageError, match="no groups"):
-        find_kernel("gemm").space.map_groups({}, [1], (16, 64, 64))
+    assert map_input(space, space.order_inputs(shape), (tile, 64, 32)) == wanted
 
 
 def test_attention_counts_heads_of_all_requests() -> None:
     space = find_kernel("flash_attention").space
     shape = {"batch": 3, "heads": 14, "q_length": 1000, "kv_length": 1000}
-    assert space.map_input(shape, (128, 64)) == (3 * 14 * 8, 16)
+    assert map_input(space, space.order_inputs(shape), (128, 64)) == (3 * 14 * 8, 16)
 
 
 @pytest.mark.parametrize("shape", [{"m": 1, "n": 2}, {"m": 1, "n": 0, "k": 4}])
 def test_an_input_that_is_missing_or_not_positive_is_an_error(shape: dict[str, int]) -> None:
     with pytest.raises(UsageError, match="kernel gemm"):
-        find_kernel("gemm").space.map_input(shape, (16, 32, 32))
+        find_kernel("gemm").space.order_inputs(shape)
 
 
 def test_an_unknown_kernel_lists_the_known_ones() -> None:

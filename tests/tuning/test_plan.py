@@ -1,5 +1,7 @@
 """Plans cover the axis of grids wave by wave, and their inputs have the grids that they stand for."""
 
+from math import prod
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -60,7 +62,7 @@ def test_inputs_of_a_product_fill_the_tiles_of_their_grid() -> None:
 def test_equation_7_counts_what_is_planned_before_configurations_are_left_out() -> None:
     kernel = find_kernel("flash_attention")
     plan = make_plan(kernel, H100, PlanOptions(waves=2, intervals=3, heads=(16, 32)))
-    assert plan.n_profile == plan.n_grids * 5 * len(kernel.list_macros()) * len(kernel.list_micros())
+    assert plan.n_profile == plan.n_grids * 5 * prod(map(len, kernel.macro_values + kernel.micro_values))
     n_left_out = sum(plan.obstacles.values())
     assert len(plan.samples) == plan.n_grids * 5 * (plan.n_configs - n_left_out)
     assert n_left_out > 0

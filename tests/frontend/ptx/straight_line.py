@@ -5,6 +5,7 @@ result in `%r0` or `%q0`, which it stores; the value of what is stored is return
 """
 
 import numpy as np
+from code_rules import verify_kernel
 
 from analyzer.execution.lowering.semantics import compile_step
 from analyzer.execution.lowering.step import ConstantRead
@@ -12,7 +13,6 @@ from analyzer.frontend.ptx.lowering import read_ptx_module
 from analyzer.ir.module import Kernel
 from analyzer.ir.operand import Register
 from analyzer.isa.register_operands import find_predicate_unit, find_register_unit
-from analyzer.isa.verify import verify_kernel
 
 N_INPUTS = 4
 _HEAD = """.version 8.5

@@ -4,12 +4,12 @@ import re
 
 import numpy as np
 import pytest
+from code_rules import verify_kernel
 
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.frontend.ptx.lowering import read_ptx_module
 from analyzer.ir.launch import Argument, Dim3, Launch, Pointer
 from analyzer.ir.module import Kernel, Module, SourceFormat
-from analyzer.isa.verify import verify_kernel
 from analyzer.pipeline.launch_execution import execute_kernel
 from analyzer.pipeline.loaded_program import Program
 from analyzer.text.errors import InputError

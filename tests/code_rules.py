@@ -1,8 +1,8 @@
 """Rules that every instruction and every kernel of any reader satisfies, as a table.
 
 A reader that breaks one hands wrong code to the packages behind it: a register that is read at another
-width than it is written, a branch to nowhere. `verify_kernel` is run in tests, over dumps of real compilers
-and over PTX lowered here.
+width than it is written, a branch to nowhere. `verify_kernel` is run over dumps of real compilers and over
+PTX lowered here.
 
     IMAD.WIDE R3, R4, 0x4, R6     pair-alignment: the pair R3 begins at an odd register
 """
