@@ -429,11 +429,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", action="append", choices=list_models())
+    parser.add_argument("--model", action="append", choices=sorted(list_models()))
     parser.add_argument("--kernel", default="", help="part of a name in bench/laws.csv")
     parser.add_argument("--law", action="append", choices=[law.value for law in Law])
     arguments = parser.parse_args()
-    models = arguments.model or list_models()
+    models = arguments.model or sorted(list_models())
     laws = [Law(name) for name in arguments.law] if arguments.law else list(Law)
     cases = [case for case in read_cases() if arguments.kernel in case.name]
     console, violations = Console(width=180), list[Violation]()

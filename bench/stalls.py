@@ -93,7 +93,7 @@ def measure_rows(path: Path, name: str, rounds: int) -> Sequence[TimedRow]:
         analyzer.analyze(str(path), gpu_name, options=Options(kernels=(name,), launch=counted.launch))
 
     rows = [TimedRow("fresh analysis, counts included", measure_best_seconds(rounds, fresh))]
-    for model in list_models():
+    for model in sorted(list_models()):
         rows.append(
             TimedRow(f"model {model}", measure_best_seconds(rounds, partial(find_model(model), model_input)))
         )

@@ -24,6 +24,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -170,8 +171,24 @@ def record(folder: Path, jobs: int, every: int) -> None:
 def record_tree(tree: Path, folder: Path, jobs: int, every: int) -> None:
     """Run every case with the code of a tree, in a process of its own."""
     command = [sys.executable, __file__, "record", str(folder), "--jobs", str(jobs), "--every", str(every)]
-    environment = {**os.environ, "PYTHONPATH": str(tree), "COLUMNS": "120", "OMP_NUM_THREADS": "1"}
-    subprocess.run(command, check=True, env=environment)
+    with tempfile.TemporaryDirectory() as scratch:
+        write_entry_points(tree, Path(scratch))
+        paths = f"{tree}{os.pathsep}{scratch}"
+        environment = {**os.environ, "PYTHONPATH": paths, "COLUMNS": "120", "OMP_NUM_THREADS": "1"}
+        subprocess.run(command, check=True, env=environment)
+
+
+def write_entry_points(tree: Path, folder: Path) -> None:
+    """Write the entry points of a tree as if it were installed: those that are may be of another commit."""
+    project = tomllib.loads((tree / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    name, version = project["name"], project["version"]
+    info = folder / f"{name}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    lines: list[str] = []
+    for group, entries in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{key} = {value}" for key, value in entries.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
 
 
 def list_differences(old: Path, new: Path, every: int) -> list[str]:
