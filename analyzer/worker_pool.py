@@ -1,6 +1,7 @@
 """Processes that share work: the one place where this package starts any.
 
-There are three kinds, by what a task needs.
+Whoever does the tasks, the interface is one: a function and tasks go in, the index of each task comes out
+with its result. There are three ways, by what a task needs.
 
 - `run_in_processes`: tasks that carry all that they need, such as the rows of a table. joblib starts fresh
   interpreters, which is safe whatever threads the caller has, and yields results as they come.
@@ -11,10 +12,11 @@ There are three kinds, by what a task needs.
   killed, so the executor of the standard library is used. Results come back as msgpack, which takes a tenth
   of the time of pickle, in the order of the tasks. A fork of a program with threads may deadlock: callers use
   it only where there are none.
-- `connect`: tasks for the machines of a cluster, by Dask's scheduler. A task and its result are bytes, which
-  a cluster passes on without looking at them. A task may be run twice, anywhere: one whose worker dies is
-  given to another, and one that ends each worker is an error. Dask is asked directly, not by joblib's backend
-  of that name, which waits for ever for a task that Dask has given up.
+- `open_runner` with `Backend.DASK`: tasks for the machines of a cluster, which import the function and see
+  the same files. A task and its result are bytes, which a cluster passes on without looking at them. A task
+  may be run twice, anywhere: one whose worker dies is given to another, and one that ends each worker is an
+  error. Dask is asked directly, not by joblib's backend of that name, which waits for ever for a task that
+  Dask has given up.
 """
 
 import gc
@@ -22,17 +24,15 @@ import os
 import pickle
 import signal
 import sys
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
-from functools import partial
-from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
 from analyzer.child_processes import ignore_interrupts, make_parent_bond
+from analyzer.fingerprint import compute_model_fingerprint
 from analyzer.path_claims import FileKey, guard_in_worker, list_guarded
 from analyzer.text.errors import InputError, ToolError, UsageError, WarplensError
 from analyzer.text.optional_packages import DASK, check_packages
@@ -48,7 +48,6 @@ RARE_COLLECTION_THRESHOLDS = (100_000, 50, 1000)
 
 _CONNECT_TIMEOUT_S = 10
 _WAIT_FOR_WORKERS_S = 30
-TaskFunction = Callable[[bytes], bytes]
 
 
 class Backend(StrEnum):
@@ -58,16 +57,25 @@ class Backend(StrEnum):
     DASK = "dask"  # the machines of a cluster
 
 
+class RunTasks(Protocol):
+    """Way to run tasks, which yields the index of each with its result, as they come."""
+
+    def __call__(
+        self, function: Callable[[Task], Result], tasks: Sequence[Task], result_type: type[Result], /
+    ) -> Iterator[tuple[int, Result]]:
+        """Run tasks. Raises what the function raises, ToolError for a task that no worker survives."""
+
+
 def run_in_processes(
     function: Callable[[Task], Result], tasks: Sequence[Task], n_workers: int
-) -> Iterator[tuple[Task, Result]]:
-    """Yield each task with its result as they come; function and tasks must pickle.
+) -> Iterator[tuple[int, Result]]:
+    """Yield the index of each task with its result, as they come; function and tasks must pickle.
 
     Raises what the function raises, InputError where a worker process dies.
     """
     n_workers = min(n_workers, len(tasks))
     if n_workers <= 1:
-        yield from ((task, function(task)) for task in tasks)
+        yield from enumerate(map(function, tasks))
         return
     from concurrent.futures.process import BrokenProcessPool
 
@@ -81,8 +89,7 @@ def run_in_processes(
     try:
         with ignore_interrupts():
             results = pool(calls)
-        for index, result in results:
-            yield tasks[index], result
+        yield from results
     except BrokenProcessPool:
         hint = f"memory may have run out with {n_workers} of them: give fewer --jobs"
         raise InputError("a worker process has died", hint=hint) from None
@@ -104,11 +111,11 @@ def _run_indexed(
 
 def run_in_forks(
     function: Callable[[Task], Result], tasks: Sequence[Task], n_workers: int, result_type: type[Result]
-) -> Iterator[Result]:
-    """Yield the result of each task in the order of the tasks; one that fails in a worker is run again here.
+) -> Iterator[tuple[int, Result]]:
+    """Yield the index of each task with its result, in their order; one that fails is run again here.
 
     So an error is raised by this process, with its own traceback, and a worker that was killed costs time
-    alone. `function` may refer to anything in memory: it is inherited, not pickled.
+    alone. Function and tasks may refer to anything in memory: they are inherited, not pickled.
     """
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import active_children, get_context
@@ -117,13 +124,13 @@ def run_in_forks(
     others = set(active_children())  # of joblib, which a caller in a notebook may keep
     gc.freeze()  # else each worker's collector would visit, and so copy, what it shares with this process
     decoder = msgspec.msgpack.Decoder(result_type)
+    workers = (min(n_workers, len(tasks)), get_context("fork"), _inherit, (function, tasks, bond))
     try:
-        with ProcessPoolExecutor(
-            n_workers, mp_context=get_context("fork"), initializer=_inherit, initargs=(function, bond)
-        ) as pool:
+        with ProcessPoolExecutor(*workers) as pool:
             try:
-                for task, found in [(task, pool.submit(_run_inherited, task)) for task in tasks]:
-                    yield function(task) if found.exception() else decoder.decode(found.result())
+                for index, found in enumerate([pool.submit(_run_inherited, n) for n in range(len(tasks))]):
+                    failed = found.exception()
+                    yield index, function(tasks[index]) if failed else decoder.decode(found.result())
             except BaseException:  # else the pool would wait for tasks that are of no use any more
                 for child in set(active_children()) - others:
                     child.kill()
@@ -132,20 +139,26 @@ def run_in_forks(
         gc.unfreeze()
 
 
-_inherited_function: Callable[[Any], object] | None = None
+_inherited: tuple[Callable[[Any], object], Sequence[Any]] | None = None
 
 
-def _inherit(function: Callable[[Any], object], bond: Callable[[], None]) -> None:
-    """Keep, in a worker, the function that the fork has in memory; Ctrl-C is the parent's to answer."""
-    global _inherited_function
+def _inherit(function: Callable[[Any], object], tasks: Sequence[Any], bond: Callable[[], None]) -> None:
+    """Keep, in a worker, what the fork has in memory; Ctrl-C is the parent's to answer."""
+    global _inherited
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     bond()
-    _inherited_function = function
+    _inherited = function, tasks
 
 
-def _run_inherited(task: object) -> bytes:
-    assert _inherited_function is not None
-    return msgspec.msgpack.encode(_inherited_function(task))
+def _run_inherited(index: int) -> bytes:
+    assert _inherited is not None
+    function, tasks = _inherited
+    return msgspec.msgpack.encode(function(tasks[index]))
+
+
+def count_workers(n_jobs: int, n_tasks: int) -> int:
+    """Return how many forks may share tasks: no more than jobs, tasks, or cores of this machine."""
+    return min(n_jobs, count_forkable_cores(), n_tasks)
 
 
 def count_forkable_cores() -> int:
@@ -153,33 +166,27 @@ def count_forkable_cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
 
 
-def split_evenly(sizes: Sequence[int], n_parts: int) -> list[tuple[int, int]]:
-    """Return ranges [start, stop) of tasks, cut after each n-th part of their total size.
-
-    >>> split_evenly([5, 1, 1, 1, 8], 2)
-    [(0, 4), (4, 5)]
-    """
-    done = list(accumulate(sizes))
-    cuts = [bisect_left(done, done[-1] * part / n_parts) + 1 for part in range(1, n_parts + 1)]
-    return [(start, stop) for start, stop in pairwise((0, *cuts)) if stop > start]
-
-
-# Yields the index of each task with its result, as they come. Raises ToolError for a task that no worker
-# survives, and what the function raises.
-RunTasks = Callable[[TaskFunction, Sequence[bytes]], Iterator[tuple[int, bytes]]]
-
-
 @contextmanager
-def connect(scheduler: str | None, n_workers: int) -> Iterator[RunTasks]:
-    """Yield a function that runs tasks; its function must be of a module that the workers can import.
+def open_runner(backend: Backend, scheduler: str | None, n_workers: int) -> Iterator[RunTasks]:
+    """Yield what runs tasks: forks of this process, or a cluster, which is connected to at the first task.
 
     scheduler: address of Dask's scheduler; None: that of its own environment variable, else as many processes
         on this machine as `n_workers`.
-    Raises ToolError where Dask is not installed, UsageError where the scheduler does not answer.
+    Running raises ToolError where Dask is not installed, UsageError where the scheduler does not answer.
     """
-    check_backend(Backend.DASK)
-    with _connect_to_dask(scheduler, n_workers) as client:
-        yield partial(_run_with_dask, client)
+    with ExitStack() as connections:
+        client: Client | None = None
+
+        def run(
+            function: Callable[[Task], Result], tasks: Sequence[Task], result_type: type[Result], /
+        ) -> Iterator[tuple[int, Result]]:
+            nonlocal client
+            if backend is Backend.LOCAL:
+                return run_in_forks(function, tasks, n_workers, result_type)
+            client = client or connections.enter_context(_connect_to_dask(scheduler, n_workers))
+            return _run_with_dask(client, function, tasks, result_type)
+
+        yield run
 
 
 def check_backend(backend: Backend) -> None:
@@ -190,6 +197,7 @@ def check_backend(backend: Backend) -> None:
 
 @contextmanager
 def _connect_to_dask(scheduler: str | None, n_workers: int) -> "Iterator[Client]":
+    check_backend(Backend.DASK)
     from dask import config
     from distributed import Client, LocalCluster
 
@@ -225,19 +233,20 @@ def _check_workers(client: "Client", address: str) -> None:
 
 
 def _run_with_dask(
-    client: "Client", function: TaskFunction, tasks: Sequence[bytes]
-) -> Iterator[tuple[int, bytes]]:
+    client: "Client", function: Callable[[Task], Result], tasks: Sequence[Task], result_type: type[Result]
+) -> Iterator[tuple[int, Result]]:
     from distributed import as_completed
     from distributed.scheduler import KilledWorker
 
-    futures = client.map(_run_safely, [function] * len(tasks), list(tasks), pure=False, retries=0)
+    packed = list(map(pack_task, tasks))
+    futures = client.map(run_packed_task, [function] * len(tasks), packed, pure=False, retries=0)
     places = {future.key: index for index, future in enumerate(futures)}
     try:
         finished = as_completed(futures, with_results=True, raise_errors=False)  # type: ignore[no-untyped-call]
         for future, result in finished:
             index = places[future.key]
             if future.status == "finished":
-                yield index, _open(result)
+                yield index, unpack_result(result, result_type)
             elif future.status == "cancelled":
                 raise ToolError("the scheduler was stopped", hint="run again; what was done is in the cache")
             else:
@@ -257,16 +266,44 @@ def _make_killed_error(index: int, n_tasks: int) -> ToolError:
     )
 
 
-def _run_safely(function: TaskFunction, task: bytes) -> bytes:
-    """Run a task; an error that a user can cause comes back as a value, with all that it says."""
+def pack_task(task: object) -> bytes:
+    """Return a task for `run_packed_task`, with the folder and the version of the code of whoever asks."""
+    return pickle.dumps((compute_model_fingerprint(), os.getcwd(), pickle.dumps(task)))
+
+
+def run_packed_task(function: Callable[[Any], object], packed: bytes) -> bytes:
+    """Run a task that came from another process; return its result for `unpack_result`.
+
+    An error that a user can cause comes back as a value, with all that it says: ToolError for another version
+    of this package and InputError for a folder that is not there among them.
+    """
     try:
-        return b"+" + function(task)
+        fingerprint, folder, task = pickle.loads(packed)
+        if fingerprint != compute_model_fingerprint():
+            raise ToolError(
+                f"{os.uname().nodename} has another version of warplens",
+                hint="install the same one everywhere",
+            )
+        _enter_folder(folder)
+        return b"+" + msgspec.msgpack.encode(function(pickle.loads(task)))
     except WarplensError as error:
         return b"-" + pickle.dumps(error)
 
 
-def _open(result: bytes) -> bytes:
+def _enter_folder(folder: str) -> None:
+    if os.getcwd() == folder:
+        return
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        raise InputError(
+            f"{folder}: {error.strerror} on {os.uname().nodename}",
+            hint="all machines must see the same files, under the same names",
+        ) from None
+
+
+def unpack_result(result: bytes, result_type: type[Result]) -> Result:
     """Return the result of a task, or raise its error: the cluster is trusted as this machine is."""
     if result[:1] == b"-":
         raise pickle.loads(result[1:])
-    return result[1:]
+    return msgspec.msgpack.decode(result[1:], type=result_type)

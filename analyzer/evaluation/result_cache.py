@@ -1,8 +1,8 @@
-"""A cache of model results on disk, found again only if nothing that they depend on has changed.
+"""Keys of model results on disk, which are found again only if nothing that they depend on has changed.
 
 The key of a result is a SHA-256 digest of the dump and the files beside it, the launch and the contents of
 its arguments, the GPU's figures, and the sources of this package with all shipped tables. A result is an
-entry of `pipeline.entry_store`, as JSON.
+entry of `pipeline.entry_store`.
 """
 
 import glob
@@ -15,9 +15,8 @@ from analyzer.evaluation.case_table import Case
 from analyzer.hardware.gpu import Gpu
 from analyzer.models.registry import is_shipped
 from analyzer.pipeline.content_digests import digest_code, digest_file, digest_input, digest_json
-from analyzer.pipeline.entry_store import EntryStore
 
-_FORMAT_VERSION = 2  # of keys and results
+_FORMAT_VERSION = 3  # of keys and results
 
 
 class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,39 +33,6 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
     clock_mhz: float = 0.0
     cpi_shares: Mapping[str, float] = {}
     reason: str = ""  # why there is no result
-
-
-class ResultCache:
-    """Results of this version of the code in a folder; without a folder nothing is kept."""
-
-    __slots__ = ("_store",)
-
-    def __init__(self, folder: Path | None) -> None:
-        self._store = EntryStore(folder, digest_code)
-
-    @property
-    def is_enabled(self) -> bool:
-        """True if results are kept."""
-        return self._store.is_enabled
-
-    def prepare(self) -> None:
-        """Make the folder, and remove results of old versions of the code. Raises UsageError."""
-        self._store.prepare()
-
-    def find(self, key: str) -> CaseResult | None:
-        """Return the result of a key; None where there is none that can be read."""
-        payload = self._store.find(key)
-        if payload is None:
-            return None
-        try:
-            return msgspec.json.decode(payload, type=CaseResult)
-        except (ValueError, RecursionError, msgspec.MsgspecError):
-            return None
-
-    def store(self, results: Mapping[str, CaseResult]) -> None:
-        """Store results by their keys, each completely or not at all; a full disk is not an error."""
-        for key, result in results.items():
-            self._store.store(key, msgspec.json.encode(result))
 
 
 def make_cache_keys(case: Case, models: Sequence[str], *, inputs: str, gpu: Gpu) -> dict[str, str]:

@@ -9,11 +9,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.evaluation.case_table import Case, load_case_gpu, make_launch
-from analyzer.evaluation.result_cache import CaseResult, ResultCache, digest_inputs, make_cache_keys
+from analyzer.evaluation.result_cache import CaseResult, digest_inputs, make_cache_keys
 from analyzer.hardware.gpu import Gpu
 from analyzer.models.interface import ModelInput
 from analyzer.models.portability import find_best_kernel_indices, is_native
 from analyzer.models.registry import find_model
+from analyzer.pipeline.content_digests import digest_code
+from analyzer.pipeline.entry_store import EntryStore
 from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
 from analyzer.pipeline.kernel_analyzer import KernelAnalyzer
 from analyzer.pipeline.loaded_program import LoadedKernel, Program, find_kernels, load
@@ -64,7 +66,9 @@ def evaluate_task(task: EvaluationTask) -> CaseResults:
             cacheable |= {
                 keys[model]: one.result for model, one in found.items() if model in keys and one.is_cacheable
             }
-    ResultCache(task.cache_folder).store(cacheable)
+    store = EntryStore(task.cache_folder, digest_code)
+    for key, result in cacheable.items():
+        store.keep(key, result)
     return results
 
 

@@ -10,7 +10,6 @@ from analyzer.evaluation.case_table import Case, load_case_gpu, parse_cases, rea
 from analyzer.evaluation.operator_validation import validate_operators
 from analyzer.evaluation.result_cache import (
     CaseResult,
-    ResultCache,
     digest_inputs,
     make_cache_keys,
 )
@@ -19,7 +18,8 @@ from analyzer.evaluation.validation_report import CaseFilters, make_validation_r
 from analyzer.ir.launch import Timing
 from analyzer.models.calibration import Calibration
 from analyzer.models.registry import find_model, list_models
-from analyzer.pipeline.entry_store import find_default_folder
+from analyzer.pipeline.content_digests import digest_code
+from analyzer.pipeline.entry_store import EntryStore, find_default_folder
 from analyzer.report.validation_schema import CaseEntry, CasePrediction, ValidationReport
 from analyzer.text.errors import InputError, UsageError
 from analyzer.worker_pool import run_in_processes
@@ -93,7 +93,7 @@ def prepare_cache_folder(cache: str | Path | bool) -> Path | None:
     if folder is None:
         return None
     try:
-        ResultCache(folder).prepare()
+        EntryStore(folder, digest_code).prepare()
     except UsageError:
         if cache is True:
             return None
@@ -109,21 +109,21 @@ def evaluate_cases(
     progress: ProgressCallback | None,
 ) -> CaseResults:
     """Return the results of all rows: those in the cache, then those that have to be computed."""
-    results, pending = _look_up_results(cases, models, ResultCache(folder))
+    results, pending = _look_up_results(cases, models, EntryStore(folder, digest_code))
     done = len(cases) - len(pending)
     if progress is not None:
         progress(done, len(cases))
     tasks = _make_tasks(pending, folder)
-    for task, found in run_in_processes(evaluate_task, tasks, jobs or os.cpu_count() or 1):
+    for index, found in run_in_processes(evaluate_task, tasks, jobs or os.cpu_count() or 1):
         results |= found
-        done += len(task.pending_cases)
+        done += len(tasks[index].pending_cases)
         if progress is not None:
             progress(done, len(cases))
     return results
 
 
 def _look_up_results(
-    cases: Sequence[Case], models: tuple[str, ...], result_cache: ResultCache
+    cases: Sequence[Case], models: tuple[str, ...], store: EntryStore
 ) -> tuple[CaseResults, tuple[PendingCase, ...]]:
     """Return the results that need no computation, and the rows that lack some."""
     results: CaseResults = {}
@@ -133,7 +133,7 @@ def _look_up_results(
         if case.problem:
             results |= {(row_index, model): CaseResult(reason=case.problem) for model in models}
             continue
-        found = _find_cached_results(case, models, result_cache, digests) if result_cache.is_enabled else {}
+        found = _find_cached_results(case, models, store, digests) if store.is_enabled else {}
         results |= {(row_index, model): result for model, result in found.items()}
         missing = tuple(model for model in models if model not in found)
         if missing:
@@ -142,7 +142,7 @@ def _look_up_results(
 
 
 def _find_cached_results(
-    case: Case, models: tuple[str, ...], result_cache: ResultCache, digests: dict[Path, str]
+    case: Case, models: tuple[str, ...], store: EntryStore, digests: dict[Path, str]
 ) -> dict[str, CaseResult]:
     """Return the cached results of a row by model; none where its files cannot be read."""
     try:
@@ -151,7 +151,7 @@ def _find_cached_results(
         keys = make_cache_keys(case, models, inputs=digests[case.dump], gpu=load_case_gpu(case))
     except OSError:
         return {}
-    found = ((model, result_cache.find(key)) for model, key in keys.items())
+    found = ((model, store.find_value(key, CaseResult)) for model, key in keys.items())
     return {model: result for model, result in found if result is not None}
 
 

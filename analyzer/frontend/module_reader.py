@@ -120,23 +120,21 @@ def read_modules(
     Cubins of one kernel each, as Triton writes them, are read together.
     jobs: tools that run at a time.
     """
-    from analyzer.frontend.cubin_batch import MIN_FILES, read_cubins
-    from analyzer.frontend.disassembler import disassemble
-
-    def read_alone(path: str) -> Module:
-        return parse_sass(_make_display_path(path), disassemble(path))
-
     cubins = [path for path in paths if path.endswith(_CUBIN_SUFFIX)]
-    is_plain = not arch and usage_path is None
     metadata: dict[str, TritonMetadata | None] = {}
 
     def read_metadata() -> None:
         metadata.update((path, _read_sibling_triton_metadata(path)) for path in cubins)
 
-    if is_plain and len(cubins) >= MIN_FILES:
+    together = {}
+    if len(cubins) > 1 and not arch and usage_path is None:
+        from analyzer.frontend.cubin_batch import read_cubins
+        from analyzer.frontend.disassembler import disassemble
+
+        def read_alone(path: str) -> Module:
+            return parse_sass(_make_display_path(path), disassemble(path))
+
         together = read_cubins(cubins, read_alone, jobs, read_metadata)
-    else:
-        together = {}
     for path in paths:
         try:
             if path in together:

@@ -1,17 +1,17 @@
 """Analysis of several inputs on several GPUs: from inputs and options to one report."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from msgspec.structs import replace
 
-from analyzer.hardware.gpu_selection import find_gpus, find_typical_gpus
+from analyzer.hardware.gpu_selection import find_gpus
 from analyzer.ir.launch import Launch as CheckedLaunch
-from analyzer.pipeline.kernel_tasks import KernelTask, KernelTaskRunner
+from analyzer.pipeline.kernel_choice import choose_kernel_facts, place_kernels
+from analyzer.pipeline.kernel_runner import KernelRunner, KernelTask
 from analyzer.pipeline.loaded_program import LoadedKernel, Program, load_for_gpus
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.python_launch import Launch
-from analyzer.pipeline.report_assembly import assemble_report, assign_gpus, choose_kernel_facts
+from analyzer.pipeline.report_assembly import assemble_report
 from analyzer.report.analyze_schema import Report
 from analyzer.report.input_entries import collect_input_facts
 from analyzer.text.errors import UsageError
@@ -71,26 +71,12 @@ def analyze_programs(
     """Analyze several loaded inputs; return one report."""
     gpus = find_gpus(gpu)
     inputs = [collect_input_facts(program.module, program.first_ordinal) for program in programs]
-    chosen = choose_kernel_facts(inputs, options.kernels)
     tasks = [
-        KernelTask(
-            program.kernels[kernel.ordinal - program.first_ordinal],
-            own or find_typical_gpus(kernel.arch),
-            find_input_folder(program),
-        )
-        for program, kernels in zip(programs, chosen, strict=True)
-        for kernel, own in assign_gpus(kernels, gpus)
+        KernelTask(programs[index].kernels[kernel.ordinal - programs[index].first_ordinal], own)
+        for index, kernel, own in place_kernels(inputs, options.kernels, gpus)
     ]
-    done = KernelTaskRunner(tasks, options, progress).run()
-    return assemble_report(
-        inputs, done.reports, gpus=gpus, options=options, used_trip_rules=done.used_trip_rules
-    )
-
-
-def find_input_folder(program: Program) -> Path | None:
-    """Return the folder of an input; None for standard input."""
-    path = Path(program.module.path)
-    return path.parent if path.is_file() else None
+    results = KernelRunner(tasks, options, progress).run()
+    return assemble_report(inputs, results, gpus=gpus, options=options)
 
 
 def choose_kernels(programs: Sequence[Program], options: Options) -> list[list[LoadedKernel]]:

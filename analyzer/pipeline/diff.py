@@ -29,11 +29,12 @@ from analyzer.pipeline.diff_inputs import (
     load_diff_input,
 )
 from analyzer.pipeline.kernel_analyzer import find_launches
-from analyzer.pipeline.kernel_tasks import KernelTask, KernelTaskRunner
+from analyzer.pipeline.kernel_choice import assign_gpus, make_no_kernel_error
+from analyzer.pipeline.kernel_runner import KernelRunner, KernelTask
 from analyzer.pipeline.loaded_program import LoadedKernel, Program, load_for_gpus
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.python_launch import Launch
-from analyzer.pipeline.report_assembly import assign_gpus, find_unused_launches, make_no_kernel_error
+from analyzer.pipeline.report_assembly import find_unused_launches
 from analyzer.report.analyze_schema import KernelReport, WarningEntry
 from analyzer.report.diff_schema import (
     DIFF_SCHEMA,
@@ -239,10 +240,11 @@ class _Comparison:
         tasks, counts = [], []
         for kernel, other in zip(kernels, others, strict=True):
             if kernel.loaded is not None:
-                tasks.append(KernelTask(kernel.loaded, self._find_gpus(kernel, other), kernel.folder))
+                tasks.append(KernelTask(kernel.loaded, self._find_gpus(kernel, other)))
                 traces = len(kernel.loaded.traces)
                 counts.append(traces or len(find_launches(kernel.loaded.kernel, options)))
-        reports = iter(KernelTaskRunner(tasks, options, self.progress).run().reports)
+        results = KernelRunner(tasks, options, self.progress).run()
+        reports = (report for result in results for report in result.reports)
         sizes = iter(counts)
         return [
             kernel.reports if kernel.loaded is None else tuple(next(reports) for _ in range(next(sizes)))

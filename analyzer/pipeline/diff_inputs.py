@@ -34,7 +34,6 @@ class SideKernel(Struct, frozen=True, eq=False, dict=True):
     architecture: str
     input_path: str
     loaded: LoadedKernel | None = None
-    folder: Path | None = None  # of the input, for its sources
     reports: tuple[KernelReport, ...] = ()
 
     @property
@@ -155,13 +154,7 @@ def is_report_file(path: str) -> bool:
 
 def _list_loaded(programs: Sequence[Program]) -> tuple[SideKernel, ...]:
     return tuple(
-        SideKernel(
-            each.name,
-            each.kernel.arch,
-            program.module.path,
-            loaded=each,
-            folder=Path(program.module.path).parent if Path(program.module.path).is_file() else None,
-        )
+        SideKernel(each.name, each.kernel.arch, program.module.path, loaded=each)
         for program in programs
         for each in program.kernels
     )

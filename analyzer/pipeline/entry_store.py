@@ -21,7 +21,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from analyzer.files import find_home_folder, read_file, write_file
@@ -40,6 +42,9 @@ _TOUCH_AGE_S = 24 * 3600.0  # an entry's time is that of its last use, to within
 _STALE_PART_AGE_S = 24 * 3600.0  # of an unfinished file, whose writer must have died
 _CODE_CHECK_INTERVAL_S = 0.5
 _VERSION_PATTERN = f"v[0-9]*-{'[0-9a-f]' * 16}"
+
+
+Value = TypeVar("Value")
 
 
 class FolderUse(Struct, frozen=True):
@@ -116,9 +121,21 @@ class EntryStore:
                 os.utime(path)
         return payload
 
-    def count_damage(self) -> None:
-        """Count an entry whose payload is complete and yet not what it should be."""
-        self.n_damaged += 1
+    def find_value(self, key: str, value_type: type[Value]) -> Value | None:
+        """Return the value that was kept under a key; None where there is none of this type, or no key."""
+        payload = self.find(key) if key else None
+        if payload is None:
+            return None
+        try:
+            return msgspec.msgpack.decode(payload, type=value_type)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            self.n_damaged += 1
+            return None
+
+    def keep(self, key: str, value: object) -> None:
+        """Store a value as msgpack, nowhere if the key is ""."""
+        if key:
+            self.store(key, msgspec.msgpack.encode(value))
 
     def store(self, key: str, payload: bytes) -> None:
         """Store a payload, completely or not at all; a full disk is not an error."""

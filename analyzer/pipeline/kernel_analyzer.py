@@ -23,6 +23,7 @@ from analyzer.pipeline.loaded_program import LoadedKernel
 from analyzer.pipeline.model_runs import run_on_gpu
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.unknown_ranges import UnknownRange, find_unknown_range
+from analyzer.report.input_entries import KernelFacts
 from analyzer.report.kernel_analysis import GpuResult, KernelAnalysis
 from analyzer.text.demangling import demangle
 from analyzer.text.progress import StepProgress
@@ -194,11 +195,12 @@ def find_launches(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
     return tuple(assume_launch(kernel, launch) for launch in launches)
 
 
-def find_given_launches(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
+def find_given_launches(kernel: Kernel | KernelFacts, options: Options) -> tuple[Launch, ...]:
     """Return the launches of the launch file if it names the kernel, else the one of the options."""
     table = options.launch_table
-    names = (kernel.name, demangle(kernel.name))
-    found = table.find_launches(*names, kernel_hash=kernel.triton_hash) if table else ()
+    if table is None:
+        return (options.launch,)
+    found = table.find_launches(kernel.name, demangle(kernel.name), kernel_hash=kernel.triton_hash)
     return found or (options.launch,)
 
 

@@ -11,9 +11,7 @@ kernels that have not are found by their content, and take over their new place 
 """
 
 from collections.abc import Sequence
-from typing import TypeVar
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -23,10 +21,10 @@ from analyzer.ir.launch import Argument, Buffer, Launch
 from analyzer.models.registry import is_shipped
 from analyzer.pipeline.content_digests import digest_code, digest_parts, encode_json
 from analyzer.pipeline.entry_store import EntryStore
+from analyzer.pipeline.kernel_analyzer import find_given_launches
 from analyzer.pipeline.options import Options
 from analyzer.report.analyze_schema import KernelReport
-from analyzer.report.input_entries import InputFacts, KernelFacts
-from analyzer.text.demangling import demangle
+from analyzer.report.input_entries import KernelFacts
 
 _PRUNE_MISSES = 100  # a run that adds less leaves it to others to look at the folder's size
 # Which kernels, how many processes, and what only the whole report is held against; launches are digested
@@ -44,7 +42,6 @@ _OPTIONS_WITHOUT_EFFECT = frozenset(
         "shares_steps",
     }
 )
-_Value = TypeVar("_Value")
 
 
 class KernelResult(Struct, frozen=True):
@@ -62,13 +59,13 @@ class KernelResult(Struct, frozen=True):
 
 
 class KernelCache:
-    """Entries for one set of options; hits and damage are counted."""
+    """Entries for one set of options; misses and damage are counted."""
 
     def __init__(self, options: Options) -> None:
         """Prepare the folder of the options. Raises UsageError where it cannot be made."""
         self.store = EntryStore(options.cache_folder, digest_code)
         self.store.prepare()
-        self.n_hits = self.n_misses = 0
+        self.n_misses = 0
         # A listing quotes source files and other levels of the code, wherever they are found; another
         # distribution's model may change and keep its version.
         self.keeps_kernels = self.store.is_enabled and not (
@@ -84,8 +81,6 @@ class KernelCache:
         )
         self._gpu_keys: dict[int, tuple[Gpu, bytes]] = {}
         self._launch_keys: dict[int, tuple[Launch, bytes]] = {}
-        self._result_decoder = msgspec.msgpack.Decoder(KernelResult)
-        self._facts_decoder = msgspec.msgpack.Decoder(InputFacts)
 
     def make_kernel_key(self, kernel: KernelFacts, gpus: Sequence[Gpu], n_kernels: int) -> str:
         """Return the key of a kernel's result; "" where it is not kept.
@@ -94,7 +89,7 @@ class KernelCache:
         """
         if not self.keeps_kernels or not kernel.digest:
             return ""
-        launches = self._find_launches(kernel)
+        launches = find_given_launches(kernel, self._options)
         n_sharing = n_kernels if shares_limits(self._options, launches) else 1
         return digest_parts(
             [
@@ -107,27 +102,11 @@ class KernelCache:
             ]
         )
 
-    def find_kernel(self, key: str, path: str, kernel: KernelFacts) -> KernelResult | None:
-        """Return a result with the place that the kernel has now; None where there is none."""
-        found = self.find_result(key, self._result_decoder) if key else None
-        if found is None:
-            self.n_misses += 1
-            return None
-        self.n_hits += 1
-        return found.place(path, kernel)
-
-    def store_kernel(self, key: str, result: KernelResult) -> None:
-        """Keep a result."""
-        self.store.store(key, msgspec.msgpack.encode(result))
-
-    def find_input(self, key: str) -> InputFacts | None:
-        """Return the facts of an input; None where there are none."""
-        return self.find_result(key, self._facts_decoder) if key else None
-
-    def store_input(self, key: str, facts: InputFacts) -> None:
-        """Keep the facts of an input."""
-        if key:
-            self.store.store(key, msgspec.msgpack.encode(facts))
+    def find_kernel(self, key: str) -> KernelResult | None:
+        """Return a result; None where there is none. The kernel may have had another place."""
+        found = self.store.find_value(key, KernelResult)
+        self.n_misses += found is None
+        return found
 
     def finish(self) -> None:
         """Keep the folder within its limit, once a run has added much to it."""
@@ -142,26 +121,6 @@ class KernelCache:
         if self.store.n_unwritten:
             notes.append(f"{folder}: {self.store.n_unwritten} entries could not be written")
         return tuple(notes)
-
-    def find_result(self, key: str, decoder: "msgspec.msgpack.Decoder[_Value]") -> _Value | None:
-        """Return the value of a key; None where there is none of this type."""
-        payload = self.store.find(key)
-        if payload is None:
-            return None
-        try:
-            return decoder.decode(payload)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            self.store.count_damage()
-            return None
-
-    def _find_launches(self, kernel: KernelFacts) -> tuple[Launch, ...]:
-        """Return the launches of a kernel as the user gave them."""
-        table = self._options.launch_table
-        if table is not None:
-            names = (kernel.name, demangle(kernel.name))
-            if found := table.find_launches(*names, kernel_hash=kernel.triton_hash):
-                return found
-        return (self._options.launch,)
 
     def _encode_launch(self, launch: Launch) -> bytes:
         known = self._launch_keys.get(id(launch))

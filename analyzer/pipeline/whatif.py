@@ -3,10 +3,9 @@
 Kernels are shared among processes, and what was found of each is kept in the cache of the options.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -36,7 +35,7 @@ from analyzer.text.demangling import demangle
 from analyzer.text.errors import UsageError
 from analyzer.text.progress import ProgressCallback, ignore_progress
 from analyzer.version import __version__
-from analyzer.worker_pool import count_forkable_cores, run_in_forks
+from analyzer.worker_pool import count_workers, run_in_forks
 
 
 def whatif(
@@ -135,19 +134,19 @@ class _Sweep:
 
     def evaluate_all(self, keys: Sequence[str], cache: KernelCache) -> list[_SweepResult]:
         """Return the result of each kernel, from the cache where it is there."""
-        found = [cache.find_result(key, _RESULT_DECODER) if key else None for key in keys]
+        found = [cache.store.find_value(key, _SweepResult) for key in keys]
         missing = [index for index, result in enumerate(found) if result is None]
-        n_workers = min(self.options.jobs, count_forkable_cores(), len(missing))
+        n_workers = count_workers(self.options.jobs, len(missing))
+        tell: ProgressCallback = ignore_progress
         if n_workers < 2:
-            results: Iterable[_SweepResult] = map(self.evaluate, missing)
+            results: Iterable[tuple[int, _SweepResult]] = enumerate(map(self.evaluate, missing))
         else:
             tell, self.progress = self.progress, ignore_progress  # forks tell nothing
             results = run_in_forks(self.evaluate, missing, n_workers, _SweepResult)
-            results = _tell_each(results, len(missing), tell)
-        for index, result in zip(missing, results, strict=True):
-            found[index] = result
-            if keys[index]:
-                cache.store.store(keys[index], msgspec.msgpack.encode(result))
+        for done, (place, result) in enumerate(results, 1):
+            tell(done, len(missing), "kernels")
+            found[missing[place]] = result
+            cache.store.keep(keys[missing[place]], result)
         cache.finish()
         return [
             _place_result(result, kernel.input_path)
@@ -167,17 +166,6 @@ class _Sweep:
                 for one in counted
             )
         )
-
-
-_RESULT_DECODER = msgspec.msgpack.Decoder(_SweepResult)
-
-
-def _tell_each(
-    results: Iterable[_SweepResult], n_kernels: int, tell: ProgressCallback
-) -> Iterator[_SweepResult]:
-    for done, result in enumerate(results, 1):
-        tell(done, n_kernels, "kernels")
-        yield result
 
 
 def _place_result(result: _SweepResult, path: str) -> _SweepResult:

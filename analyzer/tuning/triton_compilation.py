@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from analyzer.files import write_file
@@ -68,13 +67,13 @@ def compile_codes(codes: Sequence[Code], arch: int, dtype: str, jobs: int) -> Ma
     key_by_code = {code: digest_json([source, version, arch, dtype, code]) for code in codes}
     found: dict[Code, CompiledCode] = {}
     for code, key in key_by_code.items():
-        payload = store.find(key)
-        if payload is not None:
-            found[code] = msgspec.msgpack.decode(payload, type=CompiledCode)
+        if (compiled := store.find_value(key, CompiledCode)) is not None:
+            found[code] = compiled
     missing = [_Job(code, arch, dtype) for code in codes if code not in found]
-    for job, compiled in run_in_processes(_compile, missing, jobs):
-        found[job.code] = compiled
-        store.store(key_by_code[job.code], msgspec.msgpack.encode(compiled))
+    for index, compiled in run_in_processes(_compile, missing, jobs):
+        code = missing[index].code
+        found[code] = compiled
+        store.keep(key_by_code[code], compiled)
     return {code: found[code] for code in codes}
 
 

@@ -231,6 +231,6 @@ def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch, capsys: Cap
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("analyzer.pipeline.input_index.load", interrupted)
+    monkeypatch.setattr("analyzer.pipeline.input_index.read_modules", interrupted)
     assert run(["analyze", MATMUL]) == 130
     assert "Traceback" not in capsys.readouterr().err

@@ -123,7 +123,7 @@ def test_what_hostile_input_can_exhaust(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("analyzer.pipeline.input_index.load", fail)
+    monkeypatch.setattr("analyzer.pipeline.input_index.read_modules", fail)
     assert run(["analyze", SOFTMAX]) == 2
     assert capsys.readouterr().err.startswith("error: ")
 

@@ -1,14 +1,16 @@
 """Parts of a cubin put together are the whole: kernels, lines, reports; and what has no parts says so."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 from paths import TRACES
 
+from analyzer import worker_pool
 from analyzer.frontend.cubin_parts import PartError, join_lines, read_cubin_part
 from analyzer.frontend.cuda_tools import find_tool
-from analyzer.pipeline import Options, cached_analysis, load
+from analyzer.pipeline import Options, analysis_plan, input_index, load
 from analyzer.pipeline.cached_analysis import analyze_files
 from analyzer.pipeline.content_digests import digest_kernel
 from analyzer.render.json import render_json
@@ -50,25 +52,30 @@ def test_what_has_no_parts(tmp_path: Path) -> None:
             read_cubin_part(str(path), part, n_parts)
 
 
+def fail_if_any_path(paths: Sequence[str], **_: object) -> Iterator[object]:
+    assert not paths, "read as a whole"
+    return iter(())
+
+
 @pytest.mark.parametrize("assumes_launch", [False, True])
 def test_the_report_is_the_same_in_parts(
     assumes_launch: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = Options(models=("roofline",), shares_steps=False, assumes_launch=assumes_launch, step_limit=20)
     whole = render_json(analyze_files([str(LIBRARY)], "a100", options))
-    monkeypatch.setattr(cached_analysis, "CUBIN_PART_MIN_BYTES", 0)
-    monkeypatch.setattr(cached_analysis, "count_forkable_cores", lambda: 2)
-    monkeypatch.setattr(cached_analysis, "read_programs", lambda *_: pytest.fail("read as a whole"))
+    monkeypatch.setattr(analysis_plan, "CUBIN_PART_MIN_BYTES", 0)
+    monkeypatch.setattr(worker_pool, "count_forkable_cores", lambda: 2)
+    monkeypatch.setattr(input_index, "read_modules", fail_if_any_path)
     shared = replace(options, jobs=2, cache_folder=tmp_path)
     assert render_json(analyze_files([str(LIBRARY)], "a100", shared)) == whole
-    monkeypatch.setattr(cached_analysis, "run_in_forks", lambda *_: pytest.fail("a process"))
+    monkeypatch.setattr(worker_pool, "run_in_forks", lambda *_: pytest.fail("a process"))
     assert render_json(analyze_files([str(LIBRARY)], "a100", shared)) == whole
 
 
 def test_a_cubin_without_parts_is_read_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     options = Options(models=("roofline",))
     whole = render_json(analyze_files([str(LIBRARY)], "a100", options))
-    monkeypatch.setattr(cached_analysis, "CUBIN_PART_MIN_BYTES", 0)
-    monkeypatch.setattr(cached_analysis, "count_forkable_cores", lambda: 2)
+    monkeypatch.setattr(analysis_plan, "CUBIN_PART_MIN_BYTES", 0)
+    monkeypatch.setattr(worker_pool, "count_forkable_cores", lambda: 2)
     monkeypatch.setattr("analyzer.frontend.cubin_parts._MAX_SECTIONS", 3)
     assert render_json(analyze_files([str(LIBRARY)], "a100", replace(options, jobs=2))) == whole

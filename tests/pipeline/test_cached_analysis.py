@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from analyzer.pipeline.content_digests import digest_code
 from analyzer.pipeline.edited_kernels import HardwareEdits
 from analyzer.pipeline.entry_store import EntryStore, measure_folder
 from analyzer.pipeline.kernel_cache import _OPTIONS_WITHOUT_EFFECT, KernelCache
-from analyzer.pipeline.kernel_tasks import KernelTaskRunner
+from analyzer.pipeline.kernel_runner import KernelRunner
 from analyzer.pipeline.whatif import whatif_programs
 from analyzer.render.json import render_json
 from analyzer.report.analyze_schema import Report
@@ -42,13 +42,13 @@ MATMUL = TRACES / "triton" / "sm_90" / "matmul.sass"
 def analyzed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of kernels that were analyzed."""
     names: list[str] = []
-    run_task = KernelTaskRunner._run_task
+    run_task = KernelRunner._run_task
 
-    def noted(self: KernelTaskRunner, task: Any) -> Any:
+    def noted(self: KernelRunner, task: Any) -> Any:
         names.append(task.loaded.name)
         return run_task(self, task)
 
-    monkeypatch.setattr(KernelTaskRunner, "_run_task", noted)
+    monkeypatch.setattr(KernelRunner, "_run_task", noted)
     return names
 
 
@@ -57,8 +57,11 @@ def no_reading(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Let whoever reads a file from now on fail."""
 
     def forbid() -> None:
-        for name in ("load", "read_modules"):
-            monkeypatch.setattr(input_index, name, lambda *_, **__: pytest.fail("a file was read"))
+        def refuse(paths: Sequence[str], **_: object) -> Iterator[object]:
+            assert not paths, "a file was read"
+            return iter(())
+
+        monkeypatch.setattr(input_index, "read_modules", refuse)
 
     return forbid
 
@@ -184,7 +187,8 @@ def make_keys(folder: Path, options: Options, gpu: str = "a100", n_kernels: int 
 
     options = replace(options, cache_folder=folder)
     cache = KernelCache(options)
-    (one,) = input_index.index_inputs([str(DUMP)], (), input_index.ReadingOptions(), cache)
+    reader = input_index.InputReader(input_index.ReadingOptions(), cache)
+    (one,) = input_index.index_inputs([str(DUMP)], (), reader)
     return [cache.make_kernel_key(kernel, find_gpus(gpu), n_kernels) for kernel in one.facts.kernels]
 
 
@@ -421,16 +425,17 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dump = copy_dump(tmp_path / "in")
-    load = input_index.load
+    read_modules = input_index.read_modules
 
-    def change_first(path: str, **options: Any) -> Any:
-        dump.write_text(dump.read_text() + "\n\n")
-        return load(path, **options)
+    def change_first(paths: Sequence[str], **options: Any) -> Any:
+        if paths:
+            dump.write_text(dump.read_text() + "\n\n")
+        return read_modules(paths, **options)
 
-    monkeypatch.setattr(input_index, "load", change_first)
+    monkeypatch.setattr(input_index, "read_modules", change_first)
     analyze_files([str(dump)], "a100", Options(cache_folder=tmp_path / "cache"))
     kernels = len(list_entries(tmp_path / "cache"))
-    monkeypatch.setattr(input_index, "load", load)
+    monkeypatch.setattr(input_index, "read_modules", read_modules)
     analyze_files([str(dump)], "a100", Options(cache_folder=tmp_path / "cache"))
     assert len(list_entries(tmp_path / "cache")) == kernels + 1, "the facts were not kept before"
 
@@ -529,7 +534,7 @@ class TestWhatIf:
 
     def test_processes_give_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
         alone = self.run(Options())
-        monkeypatch.setattr(whatif_module, "count_forkable_cores", lambda: 2)
+        monkeypatch.setattr("analyzer.worker_pool.count_forkable_cores", lambda: 2)
         monkeypatch.setattr(whatif_module, "evaluate_kernel", fail_unless_forked(os.getpid()))
         assert self.run(Options(jobs=2)) == alone
 

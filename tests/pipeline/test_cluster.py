@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,15 @@ from paths import TRACES
 
 from analyzer import worker_pool
 from analyzer.cli.app import run
-from analyzer.pipeline import Options, cached_analysis
+from analyzer.pipeline import Options, analysis_plan
+from analyzer.pipeline.analysis_plan import FileTask
 from analyzer.pipeline.cached_analysis import analyze_files
-from analyzer.pipeline.file_analysis import FileTask, pack_task, run_remote_task, run_task, unpack_answer
-from analyzer.pipeline.input_index import ReadingOptions
+from analyzer.pipeline.input_index import IndexedFile, InputReader, ReadingOptions
+from analyzer.pipeline.task_runner import TaskAnswer, run_task
 from analyzer.render.json import render_json
+from analyzer.report.input_entries import KernelFacts
 from analyzer.text.errors import InputError, ToolError
-from analyzer.worker_pool import Backend
+from analyzer.worker_pool import Backend, pack_task, run_packed_task, unpack_result
 
 # Dask leaves sockets and event loops to the end of the process.
 pytestmark = [
@@ -48,7 +50,7 @@ def dask() -> "Iterator[Any]":
 @pytest.fixture
 def ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each kernel of a file be a range of its own."""
-    monkeypatch.setattr(cached_analysis, "_MIN_RANGE_INSTRUCTIONS", 100)
+    monkeypatch.setattr(analysis_plan, "_MIN_RANGE_INSTRUCTIONS", 100)
 
 
 def end_process(_: bytes) -> bytes:
@@ -104,10 +106,10 @@ def test_a_file_that_cannot_be_read_is_the_same_error(dask: Any, tmp_path: Path)
 
 def test_a_task_that_no_worker_survives_is_an_error(dask: Any) -> None:
     with (
-        worker_pool.connect(dask.scheduler_address, 2) as run_tasks,
+        worker_pool.open_runner(Backend.DASK, dask.scheduler_address, 2) as run_tasks,
         pytest.raises(ToolError, match="task 1 of 1 has ended each worker"),
     ):
-        list(run_tasks(end_process, [b""]))
+        list(run_tasks(end_process, [b""], bytes))
 
 
 def test_no_scheduler(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,9 +146,12 @@ class TestTask:
         reading = ReadingOptions(digests=True)
         return FileTask(paths=(DUMPS[0],), options=Options(), reading=reading, **values)
 
+    def run_there(self, packed: bytes) -> TaskAnswer:
+        return unpack_result(run_packed_task(run_task, packed), TaskAnswer)
+
     def test_its_answer_survives_the_way(self) -> None:
         task = self.make()
-        assert unpack_answer(run_remote_task(pack_task(task))) == run_task(task)
+        assert self.run_there(pack_task(task)) == run_task(task)
 
     def test_another_version_of_the_code(self) -> None:
         packed = pack_task(self.make()).replace(
@@ -154,11 +159,20 @@ class TestTask:
             bytes(reversed(cached)),
         )
         with pytest.raises(ToolError, match="another version"):
-            run_remote_task(packed)
+            self.run_there(packed)
 
     def test_another_file_of_the_same_name(self) -> None:
         with pytest.raises(InputError, match="another one"):
-            run_task(self.make(chosen=((0, ()),), digests=("0" * 64,)))
+            run_task(self.make(chosen=((replace(self.find_kernel(), digest="0" * 64), ()),)))
+
+    def find_kernel(self) -> KernelFacts:
+        (file,) = run_task(self.make(chosen=())).files
+        assert file.facts is not None
+        return file.facts.kernels[0]
+
+    def test_the_same_file_of_the_same_name(self) -> None:
+        (file,) = run_task(self.make(chosen=((self.find_kernel(), ()),))).files
+        assert list(file.results) == [1]
 
     def test_a_folder_that_is_not_there(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         here = tmp_path / "here"
@@ -168,24 +182,28 @@ class TestTask:
             packed = pack_task(self.make())
         here.rmdir()
         with pytest.raises(InputError, match="here"):
-            run_remote_task(packed)
+            self.run_there(packed)
 
     def test_a_cache_that_this_machine_does_not_see(self, tmp_path: Path) -> None:
         options = Options(cache_folder=tmp_path / "nowhere")
-        answer = unpack_answer(run_remote_task(pack_task(replace(self.make(), options=options))))
+        answer = self.run_there(pack_task(replace(self.make(), options=options)))
         assert not (tmp_path / "nowhere").exists()
-        assert [file.is_kept for file in answer.files] == [False]
+        assert not answer.is_kept
 
 
 def test_many_files_are_shared_by_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     serial = render_json(analyze_files(DUMPS, None, Options()))
-    monkeypatch.setattr(cached_analysis, "_MIN_SHARED_BYTES", 0)
-    monkeypatch.setattr(cached_analysis, "count_forkable_cores", lambda: 3)
-    monkeypatch.setattr(
-        cached_analysis, "read_missing_files", lambda files, *_: pytest.fail("read here") if files else None
-    )
+    monkeypatch.setattr(analysis_plan, "_MIN_SHARED_BYTES", 0)
+    monkeypatch.setattr(worker_pool, "count_forkable_cores", lambda: 3)
+    read, parent = InputReader.read, os.getpid()
+
+    def read_there(self: InputReader, files: Sequence[IndexedFile]) -> None:
+        assert not files or os.getpid() != parent, "read here"
+        read(self, files)
+
+    monkeypatch.setattr(InputReader, "read", read_there)
     for folder in (None, tmp_path):
         options = Options(jobs=3, cache_folder=folder)
         assert render_json(analyze_files(DUMPS, None, options)) == serial
-    monkeypatch.setattr(cached_analysis, "run_in_forks", lambda *_: pytest.fail("a process"))
+    monkeypatch.setattr(worker_pool, "run_in_forks", lambda *_: pytest.fail("a process"))
     assert render_json(analyze_files(DUMPS, None, Options(jobs=3, cache_folder=tmp_path))) == serial

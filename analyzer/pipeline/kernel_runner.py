@@ -1,60 +1,44 @@
-"""The chosen kernels of all inputs, analyzed one by one or by several processes.
+"""Kernels that were read, analyzed one by one in this process, or shared among its forks.
 
-Kernels are independent once a dump is read, so each is a task; several tasks make a batch for a worker.
+Kernels are independent once a dump is read, so each is a task; several tasks make a batch for a fork, which
+inherits what was read.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
-from analyzer.execution.static_counts.block_counts import TripCountRule
 from analyzer.hardware.gpu import Gpu
+from analyzer.pipeline.analysis_plan import estimate_instructions, split_evenly
 from analyzer.pipeline.kernel_analyzer import KernelAnalyzer
 from analyzer.pipeline.kernel_cache import KernelCache, KernelResult
 from analyzer.pipeline.loaded_program import LoadedKernel
 from analyzer.pipeline.options import Options
-from analyzer.report.analyze_schema import KernelReport
 from analyzer.report.kernel_entries import make_kernel_report
 from analyzer.text.progress import ProgressCallback, StepProgress, ignore_progress
 from analyzer.text.source_files import SourceFiles
-from analyzer.worker_pool import count_forkable_cores, run_in_forks, split_evenly
+from analyzer.worker_pool import count_workers, run_in_forks
 
 _MIN_PARALLEL_INSTRUCTIONS = 50_000  # below, processes take as long to start as they save
-_EXECUTION_COST_INSTRUCTIONS = 10_000  # least time of an executed launch, as so many instructions only walked
 # To look for a launch that faults before all the work: of each kernel, and so many kernels.
 _STEPS_TO_LOOK_FOR_FAULTS = 500
 _MOST_KERNELS_TO_LOOK_AT = 32
 _BATCHES_PER_WORKER = 8  # so that workers with unequal batches still end at about the same time
 
+Results = tuple[KernelResult, ...]
 
-class KernelTask(msgspec.Struct, frozen=True, eq=False):
+
+class KernelTask(Struct, frozen=True, eq=False):
     """A kernel and the GPUs that it is put on."""
 
     loaded: LoadedKernel
     gpus: tuple[Gpu, ...]
-    input_folder: Path | None = None  # None for standard input
     cache_key: str = ""  # under which its result is kept; "": nowhere
 
 
-class TaskResults(msgspec.Struct, frozen=True):
-    """Results of some tasks in their order."""
-
-    kernels: tuple[KernelResult, ...]
-
-    @property
-    def reports(self) -> tuple[KernelReport, ...]:
-        """Report entries of all kernels."""
-        return tuple(report for kernel in self.kernels for report in kernel.reports)
-
-    @property
-    def used_trip_rules(self) -> frozenset[TripCountRule]:
-        """The user's rules that fit some loop of them."""
-        return frozenset(rule for kernel in self.kernels for rule in kernel.used_trip_rules)
-
-
-class KernelTaskRunner:
+class KernelRunner:
     """Runs tasks, those of each table of forms with a `KernelAnalyzer` of its own.
 
     n_kernels: that share the limits of work, the tasks if None.
@@ -76,25 +60,23 @@ class KernelTaskRunner:
         # By table of forms, for what a form costs is computed once: PTX for two architectures has two tables,
         # and the cubins of a folder may share one.
         self.analyzers: dict[int, KernelAnalyzer] = {}
-        self.source_files: dict[Path | None, SourceFiles] = {}
+        self.source_files: dict[Path | None, SourceFiles] = {}  # by folder of the input; None: standard input
 
-    def run(self) -> TaskResults:
+    def run(self) -> Results:
         """Run all tasks, in as many processes as `options.jobs` and the machine allow, where that pays."""
         self._look_for_faults()
-        n_workers = min(self.options.jobs, count_forkable_cores(), len(self.tasks))
+        n_workers = count_workers(self.options.jobs, len(self.tasks))
         sizes = [estimate_instructions(self.options, len(task.loaded), len(task.gpus)) for task in self.tasks]
         if n_workers < 2 or sum(sizes) < _MIN_PARALLEL_INSTRUCTIONS:
             return self.run_batch((0, len(self.tasks)))
         batches = split_evenly(sizes, n_workers * _BATCHES_PER_WORKER)
         tell, self.steps = self.steps.callback, StepProgress()  # forks tell nothing
         tell(0, len(self.tasks), "kernels")
-        parts = []
-        for (_, stop), part in zip(
-            batches, run_in_forks(self.run_batch, batches, n_workers, TaskResults), strict=True
-        ):
-            parts.append(part)
-            tell(stop, len(self.tasks), "kernels")
-        return TaskResults(tuple(kernel for part in parts for kernel in part.kernels))
+        results: list[KernelResult] = []
+        for _, part in run_in_forks(self.run_batch, batches, n_workers, Results):
+            results += part
+            tell(len(results), len(self.tasks), "kernels")
+        return tuple(results)
 
     def _look_for_faults(self) -> None:
         """Execute the first steps of all launches where arguments go to several kernels.
@@ -108,9 +90,9 @@ class KernelTaskRunner:
         for task in self.tasks[:_MOST_KERNELS_TO_LOOK_AT]:
             looking.execute_roughly(task.loaded)
 
-    def run_batch(self, batch: tuple[int, int]) -> TaskResults:
+    def run_batch(self, batch: tuple[int, int]) -> Results:
         """Run the tasks [start, stop), one after another."""
-        return TaskResults(tuple(map(self._run_task, self.tasks[slice(*batch)])))
+        return tuple(map(self._run_task, self.tasks[slice(*batch)]))
 
     def _run_task(self, task: KernelTask) -> KernelResult:
         table = id(task.loaded.kernel.form_table)
@@ -119,7 +101,9 @@ class KernelTaskRunner:
             kernel_analyzer = self.analyzers[table] = KernelAnalyzer(self.options, self.n_kernels, self.steps)
         kernel_analyzer.used_trip_rules.clear()
         self.steps.tell(task.loaded.name)
-        files = self.source_files.setdefault(task.input_folder, SourceFiles(task.input_folder))
+        input_path = Path(task.loaded.input_path)
+        folder = input_path.parent if input_path.is_file() else None
+        files = self.source_files.setdefault(folder, SourceFiles(folder))
         analyses = kernel_analyzer.analyze(task.loaded, task.gpus)
         reports = tuple(
             make_kernel_report(
@@ -137,17 +121,6 @@ class KernelTaskRunner:
             reports = add_identities(reports, analyses, task.loaded, self.options)
         used = kernel_analyzer.used_trip_rules
         result = KernelResult(reports, tuple(rule for rule in self.options.trip_rules if rule in used))
-        if self.cache is not None and task.cache_key:
-            self.cache.store_kernel(task.cache_key, result)
+        if self.cache is not None:
+            self.cache.store.keep(task.cache_key, result)
         return result
-
-
-def estimate_instructions(options: Options, n_instructions: int, n_gpus: int) -> int:
-    """Estimate the work of a kernel, in instructions of one kernel on one GPU."""
-    executed = bool(
-        options.launch.has_dimensions
-        or options.launch.arguments
-        or options.launch_table
-        or options.assumes_launch
-    )
-    return max(1, n_gpus) * n_instructions + executed * _EXECUTION_COST_INSTRUCTIONS

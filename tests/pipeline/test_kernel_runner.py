@@ -6,9 +6,10 @@ import pytest
 from paths import TRACES
 
 import analyzer
+from analyzer import worker_pool
 from analyzer.execution.static_counts.block_counts import TripCountRule
 from analyzer.ir.launch import Dim3, Launch
-from analyzer.pipeline import Options, kernel_tasks
+from analyzer.pipeline import Options, kernel_runner
 from analyzer.render.json import render_json
 from analyzer.text.errors import InputError
 
@@ -22,15 +23,15 @@ RULES = (TripCountRule(5, address=0x10), TripCountRule(40, address=0x10000), Tri
 def small_is_big(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Share small dumps too; the list gets the sizes of the batches that this process ran."""
     here: list[int] = []
-    run_batch = kernel_tasks.KernelTaskRunner.run_batch
+    run_batch = kernel_runner.KernelRunner.run_batch
 
-    def noted(self: kernel_tasks.KernelTaskRunner, batch: tuple[int, int]) -> kernel_tasks.TaskResults:
+    def noted(self: kernel_runner.KernelRunner, batch: tuple[int, int]) -> kernel_runner.Results:
         here.append(batch[1] - batch[0])
         return run_batch(self, batch)
 
-    monkeypatch.setattr(kernel_tasks, "_MIN_PARALLEL_INSTRUCTIONS", 0)
-    monkeypatch.setattr(kernel_tasks, "count_forkable_cores", lambda: 3)
-    monkeypatch.setattr(kernel_tasks.KernelTaskRunner, "run_batch", noted)
+    monkeypatch.setattr(kernel_runner, "_MIN_PARALLEL_INSTRUCTIONS", 0)
+    monkeypatch.setattr(worker_pool, "count_forkable_cores", lambda: 3)
+    monkeypatch.setattr(kernel_runner.KernelRunner, "run_batch", noted)
     return here
 
 
@@ -54,11 +55,11 @@ def test_what_fails_in_a_worker_fails_here(small_is_big: list[int], monkeypatch:
     def refuse(*_: object, **__: object) -> None:
         raise InputError("no", hint="none")
 
-    monkeypatch.setattr(kernel_tasks, "make_kernel_report", refuse)
+    monkeypatch.setattr(kernel_runner, "make_kernel_report", refuse)
     with pytest.raises(InputError, match="no"):
         analyzer.analyze(DUMPS, "h100", options=Options(jobs=2))
 
 
 def test_small_inputs_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_tasks, "run_in_forks", lambda *_: pytest.fail("a process for a small dump"))
+    monkeypatch.setattr(kernel_runner, "run_in_forks", lambda *_: pytest.fail("a process for a small dump"))
     assert analyzer.analyze(DUMPS, "h100", options=Options(jobs=8)).kernels
