@@ -151,7 +151,7 @@ def _find_cached_results(
         keys = make_cache_keys(case, models, inputs=digests[case.dump], gpu=load_case_gpu(case))
     except OSError:
         return {}
-    found = ((model, store.find_value(key, CaseResult)) for model, key in keys.items())
+    found = ((model, store.find(key, CaseResult)) for model, key in keys.items())
     return {model: result for model, result in found if result is not None}
 
 

@@ -1,13 +1,13 @@
 """Results on disk by the digest of all that they depend on, in a folder that machines may share.
 
-    FOLDER/v2-3f9a0c41d2b87e65/ab/0123...   an entry: magic, SHA-256 of key and payload, payload
+    FOLDER/v2-3f9a0c41d2b87e65/ab/0123...   an entry: magic, SHA-256 of key and payload, payload (msgpack)
            ^ format and version of the code
 
-Invariant: what `find` returns was stored under the same key by the same version of the code, or it returns
+Invariant: what `find` returns was kept under the same key by the same version of the code, or it returns
 None. An entry is written beside its place and renamed, so that a reader sees all of it or nothing, however
 many processes and machines write; two that write the same key write the same payload. Whatever else lies
 there (a truncated file, one of another key, a folder, a pipe, a link) is a miss, and counted as damage where
-it looks like an entry; the next `store` puts it right. The checksum guards against accidents, not against
+it looks like an entry; the next `keep` puts it right. The checksum guards against accidents, not against
 someone who may write to the folder: he could as well replace the code.
 
 Entries of versions of the code that nobody has used for long are removed, then the oldest ones until the
@@ -98,9 +98,9 @@ class EntryStore:
                 if not old.is_symlink():
                     shutil.rmtree(old, ignore_errors=True)
 
-    def find(self, key: str) -> bytes | None:
-        """Return the payload of a key; None where there is none that can be used."""
-        if self._folder is None:
+    def find(self, key: str, value_type: type[Value]) -> Value | None:
+        """Return the value of a key; None where there is none that can be used, or no key."""
+        if self._folder is None or not key:
             return None
         path = self._make_entry_path(key)
         try:
@@ -113,33 +113,24 @@ class EntryStore:
         except OSError:
             data = b""
         payload = data[_HEAD_BYTES:]
-        if data[:_HEAD_BYTES] != _make_head(key, payload):
+        try:
+            if data[:_HEAD_BYTES] != _make_head(key, payload):
+                raise ValueError
+            value = msgspec.msgpack.decode(payload, type=value_type)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             self.n_damaged += 1
             return None
         if time.time() - state.st_mtime > _TOUCH_AGE_S:
             with suppress(OSError):
                 os.utime(path)
-        return payload
-
-    def find_value(self, key: str, value_type: type[Value]) -> Value | None:
-        """Return the value that was kept under a key; None where there is none of this type, or no key."""
-        payload = self.find(key) if key else None
-        if payload is None:
-            return None
-        try:
-            return msgspec.msgpack.decode(payload, type=value_type)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            self.n_damaged += 1
-            return None
+        return value
 
     def keep(self, key: str, value: object) -> None:
-        """Store a value as msgpack, nowhere if the key is ""."""
-        if key:
-            self.store(key, msgspec.msgpack.encode(value))
-
-    def store(self, key: str, payload: bytes) -> None:
-        """Store a payload, completely or not at all; a full disk is not an error."""
-        if self._folder is None or len(payload) > _MAX_ENTRY_BYTES - _HEAD_BYTES or not self._is_current():
+        """Keep a value, completely or not at all, nowhere if the key is ""; a full disk is not an error."""
+        if self._folder is None or not key:
+            return
+        payload = msgspec.msgpack.encode(value)
+        if len(payload) > _MAX_ENTRY_BYTES - _HEAD_BYTES or not self._is_current():
             return
         path = self._make_entry_path(key)
         try:

@@ -149,7 +149,7 @@ class InputReader:
                 if self.cache.store.is_enabled:
                     with suppress(OSError, ValueError):
                         file.key = self._make_key(file.path, siblings)
-                    file.facts = self.cache.store.find_value(file.key, InputFacts)
+                    file.facts = self.cache.store.find(file.key, InputFacts)
 
     def _make_key(self, path: str, siblings: Sequence[Path]) -> str:
         """Digest what decides the facts of a file."""

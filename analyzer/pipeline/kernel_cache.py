@@ -79,8 +79,7 @@ class KernelCache:
                 if name not in _OPTIONS_WITHOUT_EFFECT
             ]
         )
-        self._gpu_keys: dict[int, tuple[Gpu, bytes]] = {}
-        self._launch_keys: dict[int, tuple[Launch, bytes]] = {}
+        self._encoded: dict[int, tuple[Gpu | Launch, bytes]] = {}
 
     def make_kernel_key(self, kernel: KernelFacts, gpus: Sequence[Gpu], n_kernels: int) -> str:
         """Return the key of a kernel's result; "" where it is not kept.
@@ -96,15 +95,15 @@ class KernelCache:
                 b"kernel",
                 f"{kernel.digest} {n_sharing}".encode(),
                 self._option_key,
-                *map(self._encode_launch, launches),
+                *map(self._encode, launches),
                 b"gpus",
-                *map(self._encode_gpu, gpus),
+                *map(self._encode, gpus),
             ]
         )
 
     def find_kernel(self, key: str) -> KernelResult | None:
         """Return a result; None where there is none. The kernel may have had another place."""
-        found = self.store.find_value(key, KernelResult)
+        found = self.store.find(key, KernelResult)
         self.n_misses += found is None
         return found
 
@@ -122,18 +121,12 @@ class KernelCache:
             notes.append(f"{folder}: {self.store.n_unwritten} entries could not be written")
         return tuple(notes)
 
-    def _encode_launch(self, launch: Launch) -> bytes:
-        known = self._launch_keys.get(id(launch))
+    def _encode(self, value: Gpu | Launch) -> bytes:
+        """Return the bytes of all that decides a result, made once: the value stays in memory with its id."""
+        known = self._encoded.get(id(value))
         if known is None:
-            arguments = list(map(_list_argument_facts, launch.arguments))
-            known = launch, encode_json(["launch", replace(launch, arguments=()), arguments])
-            self._launch_keys[id(launch)] = known
-        return known[1]
-
-    def _encode_gpu(self, gpu: Gpu) -> bytes:
-        known = self._gpu_keys.get(id(gpu))
-        if known is None:
-            known = self._gpu_keys[id(gpu)] = gpu, encode_json([gpu.key, gpu.file, gpu.arch])
+            facts = _list_gpu_facts(value) if isinstance(value, Gpu) else _list_launch_facts(value)
+            known = self._encoded[id(value)] = value, encode_json(facts)
         return known[1]
 
 
@@ -144,6 +137,14 @@ def shares_limits(options: Options, launches: Sequence[Launch]) -> bool:
     """
     executes = options.assumes_launch or any(one.arguments or one.grid is not None for one in launches)
     return executes and options.shares_steps
+
+
+def _list_gpu_facts(gpu: Gpu) -> list[object]:
+    return [gpu.key, gpu.file, gpu.arch]
+
+
+def _list_launch_facts(launch: Launch) -> list[object]:
+    return ["launch", replace(launch, arguments=()), list(map(_list_argument_facts, launch.arguments))]
 
 
 def _list_argument_facts(argument: Argument) -> list[object]:

@@ -134,7 +134,7 @@ class _Sweep:
 
     def evaluate_all(self, keys: Sequence[str], cache: KernelCache) -> list[_SweepResult]:
         """Return the result of each kernel, from the cache where it is there."""
-        found = [cache.store.find_value(key, _SweepResult) for key in keys]
+        found = [cache.store.find(key, _SweepResult) for key in keys]
         missing = [index for index, result in enumerate(found) if result is None]
         n_workers = count_workers(self.options.jobs, len(missing))
         tell: ProgressCallback = ignore_progress

@@ -67,7 +67,7 @@ def compile_codes(codes: Sequence[Code], arch: int, dtype: str, jobs: int) -> Ma
     key_by_code = {code: digest_json([source, version, arch, dtype, code]) for code in codes}
     found: dict[Code, CompiledCode] = {}
     for code, key in key_by_code.items():
-        if (compiled := store.find_value(key, CompiledCode)) is not None:
+        if (compiled := store.find(key, CompiledCode)) is not None:
             found[code] = compiled
     missing = [_Job(code, arch, dtype) for code in codes if code not in found]
     for index, compiled in run_in_processes(_compile, missing, jobs):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 from msgspec.structs import replace
 from paths import TRACES
 
@@ -315,12 +316,12 @@ def test_a_spoiled_entry_is_worked_out_again(spoil: Callable[[Path], None], tmp_
 def test_no_changed_byte_goes_unnoticed(place: float, change: int, tmp_path: Path) -> None:
     store = EntryStore(tmp_path, lambda: "0" * 64)
     store.prepare()
-    store.store("ab" * 32, b"payload of an entry")
+    store.keep("ab" * 32, b"payload of an entry")
     (entry,) = list_entries(tmp_path)
     data = bytearray(entry.read_bytes())
     data[int(place * len(data))] ^= change
     entry.write_bytes(data)
-    assert store.find("ab" * 32) is None
+    assert store.find("ab" * 32, bytes) is None
     assert store.n_damaged == 1
 
 
@@ -330,7 +331,7 @@ def test_an_entry_of_another_form_is_a_miss(tmp_path: Path, analyzed: list[str])
     fresh = render_json(analyze_files([str(MATMUL)], "h100", kept))
     store = EntryStore(tmp_path, digest_code)
     for entry in list_entries(tmp_path):
-        store.store(entry.parent.name + entry.name, b"\x91" * 100_000)  # nested without end
+        store.keep(entry.parent.name + entry.name, Raw(b"\x91" * 100_000))  # nested without end
     notes: list[str] = []
     assert render_json(analyze_files([str(MATMUL)], "h100", kept, notes=notes)) == fresh
     assert "2 damaged entries" in notes[0]
@@ -377,7 +378,7 @@ def test_old_versions_of_the_code_and_old_entries_are_removed(tmp_path: Path) ->
     for age, number in enumerate(range(7)):
         old = EntryStore(tmp_path, lambda number=number: f"{number:064x}"[::-1])  # type: ignore[misc]
         old.prepare()
-        old.store("aa" * 32, b"x" * 1000)
+        old.keep("aa" * 32, b"x" * 1000)
         (version,) = [
             path for path in tmp_path.iterdir() if path.name.endswith(f"-{number:x}".ljust(17, "0"))
         ]
@@ -386,7 +387,7 @@ def test_old_versions_of_the_code_and_old_entries_are_removed(tmp_path: Path) ->
     store.prepare()
     assert len(list(tmp_path.iterdir())) == 4
     for number in range(50):
-        store.store(f"{number:064x}", b"y" * 1000)
+        store.keep(f"{number:064x}", b"y" * 1000)
     used = time.time()
     for entry in list_entries(tmp_path):
         os.utime(entry, (used - 100, used - 100))
@@ -395,13 +396,13 @@ def test_old_versions_of_the_code_and_old_entries_are_removed(tmp_path: Path) ->
         os.utime(tmp_path / f"v2-{'f' * 16}" / key[:2] / key[2:])
     store.prune(20_000)
     assert measure_folder(tmp_path).size_bytes <= 20_000
-    assert all(store.find(key) for key in newest)
+    assert all(store.find(key, bytes) for key in newest)
 
 
 def test_an_unfinished_file_of_a_dead_writer_is_removed(tmp_path: Path) -> None:
     store = EntryStore(tmp_path, lambda: "f" * 64)
     store.prepare()
-    store.store("aa" * 32, b"y")
+    store.keep("aa" * 32, b"y")
     (entry,) = list_entries(tmp_path)
     parts = [entry.with_name(f".{number}.part") for number in range(2)]
     for part in parts:
