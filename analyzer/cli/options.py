@@ -86,21 +86,11 @@ class InputOptions(Struct, frozen=True, kw_only=True):
 
     def load(self) -> "list[Program]":
         """Read the inputs. Raises InputError, UsageError, or HardwareError for an unknown architecture."""
-        from analyzer.pipeline import attach_traces, load_all
+        from analyzer.pipeline import attach_traces
+        from analyzer.pipeline.input_index import load_programs
 
         reading = self.make_reading_options()
-        programs = [
-            program
-            for path in self.files
-            for program in load_all(
-                path,
-                usage_path=reading.usage_path,
-                arch=reading.arch,
-                patterns=self.kernel,
-                ptx=reading.ptx,
-                jobs=reading.jobs,
-            )
-        ]
+        programs = [program for path in self.files for program in load_programs(path, self.kernel, reading)]
         return attach_traces(programs, self.trace) if self.trace else programs
 
     def make_reading_options(self) -> "ReadingOptions":

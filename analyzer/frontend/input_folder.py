@@ -8,12 +8,14 @@ A kernel is read once, from the lowest level of code that is there: the cubin, e
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
-from analyzer.text.errors import InputError
+from analyzer.text.errors import InputError, WarplensError
+from analyzer.text.kernel_names import find_matching_names, list_names_for_people
+from analyzer.text.source import Diagnostic, Severity
 
 _CODE_LEVELS = ("cubin", "ptx")  # the preferred one first
 _LEVELS = (*_CODE_LEVELS, "ttgir", "ttir", "llir", "source", "json")
@@ -74,6 +76,43 @@ def list_kernels(folder: str) -> tuple[list[KernelFiles], list[KernelFiles]]:
     if with_code:
         return with_code, without
     raise _make_no_code_error(folder, without, others)
+
+
+def list_named_kernels(
+    path: str, patterns: Sequence[str] = ()
+) -> tuple[list[KernelFiles], list[KernelFiles]]:
+    """Return the kernels in a folder that the patterns name, and those without code; see `list_kernels`.
+
+    A file is called as its kernel, so that others of many are not read. All are returned if a pattern fits no
+    name of a file.
+    """
+    kernels, without = list_kernels(path)
+    names = [one.name for one in kernels]
+    found = [find_matching_names(names, pattern) for pattern in patterns]
+    if found and all(found):
+        kernels = [kernels[index] for index in sorted({index for each in found for index in each})]
+    return kernels, without
+
+
+def make_folder_notes(
+    errors: Sequence[WarplensError], without: Sequence[KernelFiles]
+) -> tuple[Diagnostic, ...]:
+    """Return the warnings of a folder: files that cannot be read, kernels without code."""
+    return (*_make_file_warnings(errors), *_make_level_warnings(without))
+
+
+def _make_file_warnings(errors: Sequence[WarplensError]) -> tuple[Diagnostic, ...]:
+    return tuple(Diagnostic(Severity.WARNING, "unreadable-file", f"left out: {each}") for each in errors)
+
+
+def _make_level_warnings(kernels: Sequence[KernelFiles]) -> tuple[Diagnostic, ...]:
+    """Return one warning for the kernels that a folder has no code of."""
+    if not kernels:
+        return ()
+    levels = ", ".join(sorted({level for one in kernels for level in one.levels if level != "json"}))
+    names = list_names_for_people([one.name for one in kernels])
+    message = f"left out, for there is neither a cubin nor PTX of them ({levels} alone): {names}"
+    return (Diagnostic(Severity.WARNING, "no-code", message, count=len(kernels)),)
 
 
 def _make_no_code_error(folder: str, without: list[KernelFiles], others: set[str]) -> InputError:

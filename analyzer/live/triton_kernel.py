@@ -23,7 +23,7 @@ from analyzer.live.triton_arguments import (
     read_kernel_arguments,
 )
 from analyzer.pipeline import Launch, Options, Program, analyze
-from analyzer.pipeline.loaded_program import load_for_gpus
+from analyzer.pipeline.input_index import load_for_gpus
 from analyzer.report.analyze_schema import Report
 from analyzer.text.errors import UsageError
 

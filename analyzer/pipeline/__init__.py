@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from analyzer.pipeline.analysis import analyze, analyze_programs
-    from analyzer.pipeline.loaded_program import LoadedKernel, Program, load, load_all
+    from analyzer.pipeline.input_index import load_all
+    from analyzer.pipeline.loaded_program import LoadedKernel, Program, load
     from analyzer.pipeline.options import Options
     from analyzer.pipeline.python_launch import Launch
     from analyzer.pipeline.trace_matching import attach_traces
@@ -27,7 +28,7 @@ _MODULES_BY_NAME = {
     "analyze_programs": "analysis",
     "attach_traces": "trace_matching",
     "load": "loaded_program",
-    "load_all": "loaded_program",
+    "load_all": "input_index",
 }
 
 __all__ = [

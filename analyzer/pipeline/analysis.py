@@ -6,9 +6,10 @@ from msgspec.structs import replace
 
 from analyzer.hardware.gpu_selection import find_gpus
 from analyzer.ir.launch import Launch as CheckedLaunch
+from analyzer.pipeline.input_index import load_for_gpus
 from analyzer.pipeline.kernel_choice import choose_kernel_facts, place_kernels
 from analyzer.pipeline.kernel_runner import KernelRunner, KernelTask
-from analyzer.pipeline.loaded_program import LoadedKernel, Program, load_for_gpus
+from analyzer.pipeline.loaded_program import LoadedKernel, Program
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.python_launch import Launch
 from analyzer.pipeline.report_assembly import assemble_report
@@ -72,7 +73,7 @@ def analyze_programs(
     gpus = find_gpus(gpu)
     inputs = [collect_input_facts(program.module, program.first_ordinal) for program in programs]
     tasks = [
-        KernelTask(programs[index].kernels[kernel.ordinal - programs[index].first_ordinal], own)
+        KernelTask(programs[index].find_kernel(kernel.ordinal), own)
         for index, kernel, own in place_kernels(inputs, options.kernels, gpus)
     ]
     results = KernelRunner(tasks, options, progress).run()
@@ -87,6 +88,6 @@ def choose_kernels(programs: Sequence[Program], options: Options) -> list[list[L
     """
     inputs = [collect_input_facts(program.module, program.first_ordinal) for program in programs]
     return [
-        [program.kernels[kernel.ordinal - program.first_ordinal] for kernel in kernels]
+        [program.find_kernel(kernel.ordinal) for kernel in kernels]
         for program, kernels in zip(programs, choose_kernel_facts(inputs, options.kernels), strict=True)
     ]

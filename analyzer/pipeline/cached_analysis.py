@@ -14,22 +14,29 @@ by `task_runner` wherever `worker_pool` takes it, and each result is kept as it 
 
 import pickle
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
-from analyzer.frontend.ptx_reader import PtxOptions
 from analyzer.hardware.gpu_selection import find_gpus
 from analyzer.pipeline.analysis_plan import AnalysisPlan, FileTask, KernelWork
-from analyzer.pipeline.input_index import IndexedFile, IndexedInput, InputReader, ReadingOptions, index_inputs
+from analyzer.pipeline.input_index import (
+    IndexedFile,
+    IndexedInput,
+    InputReader,
+    ReadingOptions,
+    index_inputs,
+    make_reading_options,
+)
 from analyzer.pipeline.kernel_cache import KernelCache, KernelResult
-from analyzer.pipeline.kernel_runner import Results
+from analyzer.pipeline.kernel_runner import KernelRunner
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.report_assembly import assemble_report
 from analyzer.pipeline.task_runner import (
     TaskAnswer,
     find_results,
     join_parts,
-    make_kernel_runner,
+    make_kernel_tasks,
     run_task,
 )
 from analyzer.report.analyze_schema import Report
@@ -52,14 +59,11 @@ def analyze_files(
     notes: receives sentences on the state of the cache, such as damaged entries.
     Raises InputError, ToolError, HardwareError, UsageError, or GateError for `options.min_coverage`.
     """
-    if reading is None:
-        names = (gpu,) if isinstance(gpu, str) else tuple(gpu or ())
-        reading = ReadingOptions(ptx=PtxOptions(gpus=names), jobs=options.jobs)
-    if options.backend is not Backend.LOCAL:  # another machine must see the same kernels
-        reading = replace(reading, digests=True)
-    n_workers = options.jobs
+    reading = reading or make_reading_options(gpu, options.jobs)
     if options.backend is Backend.LOCAL:
         n_workers = count_workers(options.jobs, options.jobs)
+    else:  # another machine must see the same kernels
+        n_workers, reading = options.jobs, replace(reading, digests=True)
     with open_runner(options.backend, options.scheduler, n_workers) as run_tasks:
         run = _Run(AnalysisPlan(options, find_gpus(gpu), reading, n_workers), run_tasks, progress)
         report = run.analyze(paths)
@@ -75,18 +79,15 @@ class _Run:
         self.plan, self.run_tasks, self.progress = plan, run_tasks, progress
         self.options = plan.options
         self.cache = KernelCache(plan.options)
-        self.reader = InputReader(plan.reading, self.cache)
+        self.reader = InputReader(plan.reading, self.cache.store)
 
     def analyze(self, paths: Sequence[str]) -> Report:
         """Return the report of the files."""
         self.progress(0, 0, "reading")
         inputs = index_inputs(paths, self.options.kernels, self.reader, self._read_files)
         works = self.plan.list_works(inputs, self.cache)
-
-        def analyze(missing: Sequence[KernelWork]) -> Sequence[KernelResult]:
-            return (self._analyze_here if self.plan.is_local else self._analyze_there)(missing, len(works))
-
-        results = find_results(works, self.cache, analyze)
+        analyze = self._analyze_here if self.plan.is_local else self._analyze_there
+        results = find_results(works, self.cache, partial(analyze, n_kernels=len(works)))
         self.cache.finish()
         return assemble_report(
             [each.facts for each in inputs],
@@ -117,11 +118,13 @@ class _Run:
             file.facts, file.results = found.facts, found.results
             self.reader.keep_facts(file)
 
-    def _analyze_here(self, works: Sequence[KernelWork], n_kernels: int) -> Results:
+    def _analyze_here(self, works: Sequence[KernelWork], n_kernels: int) -> Sequence[KernelResult]:
         """Return the results of kernels that are analyzed in this process and its forks."""
-        return make_kernel_runner(works, self.reader, self.options, self.progress, n_kernels=n_kernels).run()
+        tasks = make_kernel_tasks(works, self.reader)
+        runner = KernelRunner(tasks, self.options, self.progress, n_kernels=n_kernels, store=self.cache.store)
+        return runner.run()
 
-    def _analyze_there(self, works: Sequence[KernelWork], n_kernels: int) -> list[KernelResult]:
+    def _analyze_there(self, works: Sequence[KernelWork], n_kernels: int) -> Sequence[KernelResult]:
         """Return the results of kernels that are sent to the cluster, in ranges of a file."""
         files, tasks = zip(*self.plan.cut_kernels(works, n_kernels), strict=True)
         for index, answer in self._run_tasks(tasks, "ranges of kernels"):

@@ -28,10 +28,11 @@ from analyzer.pipeline.diff_inputs import (
     is_equal_code,
     load_diff_input,
 )
+from analyzer.pipeline.input_index import load_for_gpus
 from analyzer.pipeline.kernel_analyzer import find_launches
 from analyzer.pipeline.kernel_choice import assign_gpus, make_no_kernel_error
 from analyzer.pipeline.kernel_runner import KernelRunner, KernelTask
-from analyzer.pipeline.loaded_program import LoadedKernel, Program, load_for_gpus
+from analyzer.pipeline.loaded_program import LoadedKernel, Program
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.python_launch import Launch
 from analyzer.pipeline.report_assembly import find_unused_launches

@@ -14,27 +14,26 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from analyzer.frontend.input_folder import KernelFiles, is_folder
+from analyzer.frontend.input_folder import KernelFiles, is_folder, list_named_kernels, make_folder_notes
 from analyzer.frontend.input_format import HEAD_BYTES
 from analyzer.frontend.module_reader import STANDARD_INPUT, list_possible_siblings, read_modules
 from analyzer.frontend.ptx_reader import PtxOptions, list_wanted_archs
 from analyzer.ir.module import Module, SourceFormat
 from analyzer.pipeline.content_digests import (
+    digest_code,
     digest_file,
     digest_input,
     digest_kernel,
     read_program_state,
     read_tool_states,
 )
-from analyzer.pipeline.kernel_cache import KernelCache, KernelResult
-from analyzer.pipeline.loaded_program import (
-    LoadedKernel,
-    Program,
-    list_folder_kernels,
-    make_folder_notes,
-)
+from analyzer.pipeline.entry_store import EntryStore
+from analyzer.pipeline.kernel_cache import KernelResult
+from analyzer.pipeline.loaded_program import Program
+from analyzer.pipeline.options import Options
 from analyzer.report.input_entries import InputFacts, KernelFacts, collect_input_facts, make_warning_entry
 from analyzer.text.errors import InputError, WarplensError
+from analyzer.text.source import Diagnostic
 
 _FORMAT_VERSION = 1  # of facts
 
@@ -115,17 +114,22 @@ class IndexedInput(Struct, frozen=True, eq=False, dict=True):
     file: IndexedFile
     facts: InputFacts
     first_ordinal: int = 1  # of its first kernel
+    notes: tuple[Diagnostic, ...] = ()  # of the folder of which it is the first file
 
     def find_result(self, kernel: KernelFacts) -> KernelResult | None:
         """Return the result of a kernel, None unless whoever read the file has analyzed it."""
         return self.file.results.get(kernel.ordinal - self.first_ordinal + 1)
 
     @cached_property
-    def kernels(self) -> tuple[LoadedKernel, ...]:
-        """Kernels of a file that was read."""
+    def program(self) -> Program:
+        """Program of a file that was read."""
         assert self.file.program is not None
-        module = replace(self.file.program.module, levels=self.file.levels)
-        return Program(module, first_ordinal=self.first_ordinal).kernels
+        module = self.file.program.module
+        diagnostics = (*module.diagnostics, *self.notes)
+        return Program(
+            replace(module, levels=self.file.levels, diagnostics=diagnostics),
+            first_ordinal=self.first_ordinal,
+        )
 
 
 ReadFiles = Callable[[Sequence[IndexedFile]], None]  # gives each file its facts, or the error of reading it
@@ -134,8 +138,8 @@ ReadFiles = Callable[[Sequence[IndexedFile]], None]  # gives each file its facts
 class InputReader:
     """Finds the facts of files in the cache, or reads the files and keeps them there."""
 
-    def __init__(self, reading: ReadingOptions, cache: KernelCache) -> None:
-        self.reading, self.cache = reading, cache
+    def __init__(self, reading: ReadingOptions, store: EntryStore) -> None:
+        self.reading, self.store = reading, store
 
     def find_facts(self, files: Sequence[IndexedFile]) -> None:
         """Give each file its key, and the facts that are kept under it.
@@ -146,10 +150,10 @@ class InputReader:
             if file.path != STANDARD_INPUT:
                 siblings = list_possible_siblings(file.path)
                 file.states = _read_states([file.path, *siblings])
-                if self.cache.store.is_enabled:
+                if self.store.is_enabled:
                     with suppress(OSError, ValueError):
                         file.key = self._make_key(file.path, siblings)
-                    file.facts = self.cache.store.find(file.key, InputFacts)
+                    file.facts = self.store.find(file.key, InputFacts)
 
     def _make_key(self, path: str, siblings: Sequence[Path]) -> str:
         """Digest what decides the facts of a file."""
@@ -187,14 +191,14 @@ class InputReader:
             file.take_error(module)
             return
         is_new = file.facts is None
-        file.take_module(module, digests=self.reading.digests or self.cache.store.is_enabled)
+        file.take_module(module, digests=self.reading.digests or self.store.is_enabled)
         if is_new:
             self.keep_facts(file)
 
     def keep_facts(self, file: IndexedFile) -> None:
         """Keep the facts of a file unless it has changed since."""
         if file.key and file.is_unchanged:
-            self.cache.store.keep(file.key, file.facts)
+            self.store.keep(file.key, file.facts)
 
 
 def index_inputs(
@@ -205,7 +209,7 @@ def index_inputs(
 ) -> list[IndexedInput]:
     """Return the facts of all inputs, from the cache where they are there.
 
-    patterns: of the kernels that are wanted, as for `load_all`, which this is the same as.
+    patterns: of the kernels that are wanted, see `load_all`.
     read_files: reads those that are not in the cache; the reader if None.
     Raises InputError, ToolError, HardwareError.
     """
@@ -220,7 +224,7 @@ def _list_files(path: str, patterns: Sequence[str]) -> tuple[list[IndexedFile], 
     """Return the files of an input: one, or those of a folder; then kernels of a folder without code."""
     if not is_folder(path):
         return [IndexedFile(path, is_named=True)], []
-    kernels, without = list_folder_kernels(path, patterns)
+    kernels, without = list_named_kernels(path, patterns)
     return [IndexedFile(one.code_path, one.levels) for one in kernels], without
 
 
@@ -229,27 +233,66 @@ def _place_files(files: Sequence[IndexedFile], without: Sequence[KernelFiles]) -
     errors = [file.error for file in files if file.error is not None]
     if errors and len(errors) == len(files):
         raise errors[0]
+    notes = make_folder_notes(errors, without)
     found: list[IndexedInput] = []
     ordinal = 1
     for file in files:
         if file.facts is not None:
-            found.append(IndexedInput(file, _place_facts(file.facts, ordinal, file.levels), ordinal))
+            found.append(_place_file(file, file.facts, ordinal, () if found else notes))
             ordinal += len(file.facts.kernels)
-    if notes := make_folder_notes(errors, without):
-        first = found[0]
-        warnings = tuple(make_warning_entry(first.facts.path, note) for note in notes)
-        facts = replace(first.facts, warnings=(*first.facts.warnings, *warnings))
-        found[0] = replace(first, facts=facts)
     return found
 
 
-def _place_facts(facts: InputFacts, first_ordinal: int, levels: dict[str, str]) -> InputFacts:
-    if first_ordinal == 1:
-        return replace(facts, levels=levels)
-    kernels = tuple(
-        replace(kernel, ordinal=first_ordinal + index) for index, kernel in enumerate(facts.kernels)
+def _place_file(
+    file: IndexedFile, facts: InputFacts, first_ordinal: int, notes: tuple[Diagnostic, ...]
+) -> IndexedInput:
+    placed = replace(
+        facts,
+        kernels=facts.kernels
+        if first_ordinal == 1
+        else tuple(replace(kernel, ordinal=first_ordinal + at) for at, kernel in enumerate(facts.kernels)),
+        levels=file.levels,
+        warnings=(*facts.warnings, *(make_warning_entry(facts.path, note) for note in notes)),
     )
-    return replace(facts, kernels=kernels, levels=levels)
+    return IndexedInput(file, placed, first_ordinal, notes)
+
+
+def load_all(
+    path: str,
+    *,
+    usage_path: str | None = None,
+    arch: str = "",
+    patterns: Sequence[str] = (),
+    ptx: PtxOptions | None = None,
+    jobs: int = 1,
+) -> list[Program]:
+    """Read an input, or all kernels in a folder such as Triton's cache; see `load`.
+
+    A file of a folder that cannot be read is left out with a warning, unless none can; so is a kernel without
+    code.
+    patterns: of the kernels that are wanted. A file in a folder is called as its kernel, so that others of
+    many are not read. All are read if a pattern fits no name of a file.
+    jobs: tools that run at a time.
+    """
+    reading = ReadingOptions(usage_path=usage_path, arch=arch, ptx=ptx or PtxOptions(), jobs=jobs)
+    return load_programs(path, patterns, reading)
+
+
+def load_for_gpus(path: str, gpu: str | Sequence[str] | None, options: Options) -> list[Program]:
+    """Read the kernels that the options name; PTX is assembled for the GPUs. See `load_all`."""
+    return load_programs(path, options.kernels, make_reading_options(gpu))
+
+
+def make_reading_options(gpu: str | Sequence[str] | None, jobs: int = 1) -> ReadingOptions:
+    """Return how inputs are read where nothing is said but the GPUs, for which PTX is assembled."""
+    names = (gpu,) if isinstance(gpu, str) else tuple(gpu or ())
+    return ReadingOptions(ptx=PtxOptions(gpus=names), jobs=jobs)
+
+
+def load_programs(path: str, patterns: Sequence[str], reading: ReadingOptions) -> list[Program]:
+    """Read an input, or the kernels in a folder that the patterns name; see `load_all`."""
+    reader = InputReader(reading, EntryStore(None, digest_code))
+    return [each.program for each in index_inputs([path], patterns, reader)]
 
 
 def read_file_states(path: str) -> FileStates:

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from analyzer.hardware.gpu import Gpu
 from analyzer.pipeline.analysis_plan import estimate_instructions, split_evenly
+from analyzer.pipeline.entry_store import EntryStore
 from analyzer.pipeline.kernel_analyzer import KernelAnalyzer
-from analyzer.pipeline.kernel_cache import KernelCache, KernelResult
+from analyzer.pipeline.kernel_cache import KernelResult
 from analyzer.pipeline.loaded_program import LoadedKernel
 from analyzer.pipeline.options import Options
 from analyzer.report.kernel_entries import make_kernel_report
@@ -42,7 +43,7 @@ class KernelRunner:
     """Runs tasks, those of each table of forms with a `KernelAnalyzer` of its own.
 
     n_kernels: that share the limits of work, the tasks if None.
-    cache: keeps each result as soon as there is one, so that what was done is not lost with a process.
+    store: keeps each result as soon as there is one, so that what was done is not lost with a process.
     """
 
     def __init__(
@@ -52,9 +53,9 @@ class KernelRunner:
         progress: ProgressCallback = ignore_progress,
         *,
         n_kernels: int | None = None,
-        cache: KernelCache | None = None,
+        store: EntryStore | None = None,
     ) -> None:
-        self.tasks, self.options, self.cache = tasks, options, cache
+        self.tasks, self.options, self.store = tasks, options, store
         self.n_kernels = len(tasks) if n_kernels is None else n_kernels
         self.steps = StepProgress(progress, sum(max(1, len(task.gpus)) for task in tasks))
         # By table of forms, for what a form costs is computed once: PTX for two architectures has two tables,
@@ -121,6 +122,6 @@ class KernelRunner:
             reports = add_identities(reports, analyses, task.loaded, self.options)
         used = kernel_analyzer.used_trip_rules
         result = KernelResult(reports, tuple(rule for rule in self.options.trip_rules if rule in used))
-        if self.cache is not None:
-            self.cache.store.keep(task.cache_key, result)
+        if self.store is not None:
+            self.store.keep(task.cache_key, result)
         return result

@@ -6,24 +6,22 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from analyzer.demand.instruction_mix import InstructionMix
 from analyzer.flow.cfg import Cfg, build_cfg
 from analyzer.flow.def_use import DefUseChains, find_def_use_chains
 from analyzer.flow.loops import LoopForest, find_loops
-from analyzer.frontend.input_folder import KernelFiles, is_folder, list_kernels
-from analyzer.frontend.module_reader import read_module, read_modules
+from analyzer.frontend.input_folder import is_folder, list_kernels
+from analyzer.frontend.module_reader import read_module
 from analyzer.frontend.ptx_reader import PtxOptions
 from analyzer.ir.module import Instruction, Kernel, Module, SourceFormat
 from analyzer.isa.control_encoding import decode_control_code
-from analyzer.pipeline.options import Options
 from analyzer.report.notebook import make_html_table
 from analyzer.text.demangling import demangle
-from analyzer.text.errors import InputError, WarplensError
+from analyzer.text.errors import InputError
 from analyzer.text.escaping import escape_controls
 from analyzer.text.kernel_names import find_matching_names, list_names_for_people
-from analyzer.text.source import Diagnostic, Severity
+from analyzer.text.source import Diagnostic
 
 if TYPE_CHECKING:
     from analyzer.ir.trace import Trace
@@ -108,6 +106,10 @@ class Program(Struct, frozen=True, eq=False, dict=True):
             for index, kernel in enumerate(self.module.kernels)
         )
 
+    def find_kernel(self, ordinal: int) -> LoadedKernel:
+        """Return the kernel at a position among those of the input."""
+        return self.kernels[ordinal - self.first_ordinal]
+
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """Warnings of the reader."""
@@ -167,84 +169,6 @@ def load(
             )
         path = kernels[0].code_path
     return Program(read_module(path, usage_path=usage_path, arch=arch, ptx=ptx))
-
-
-def load_all(
-    path: str,
-    *,
-    usage_path: str | None = None,
-    arch: str = "",
-    patterns: Sequence[str] = (),
-    ptx: PtxOptions | None = None,
-    jobs: int = 1,
-) -> list[Program]:
-    """Read an input, or all kernels in a folder such as Triton's cache; see `load`.
-
-    A file of a folder that cannot be read is left out with a warning, unless none can; so is a kernel without
-    code.
-    patterns: of the kernels that are wanted. A file in a folder is called as its kernel, so that others of
-    many are not read. All are read if a pattern fits no name of a file.
-    jobs: tools that run at a time.
-    """
-    if not is_folder(path):
-        return [load(path, usage_path=usage_path, arch=arch, ptx=ptx)]
-    files, without = list_folder_kernels(path, patterns)
-    levels = {one.code_path: one.levels for one in files}
-    programs: list[Program] = []
-    errors: list[WarplensError] = []
-    ordinal = 1
-    for file, module in read_modules(list(levels), usage_path=usage_path, arch=arch, ptx=ptx, jobs=jobs):
-        if isinstance(module, WarplensError):
-            errors.append(module)
-        else:
-            module = replace(module, levels=levels[file])
-            programs.append(Program(module, first_ordinal=ordinal))
-            ordinal += len(module)
-    if not programs:
-        raise errors[0]
-    if notes := make_folder_notes(errors, without):
-        first = programs[0].module
-        programs[0] = Program(replace(first, diagnostics=(*first.diagnostics, *notes)))
-    return programs
-
-
-def list_folder_kernels(
-    path: str, patterns: Sequence[str] = ()
-) -> tuple[list[KernelFiles], list[KernelFiles]]:
-    """Return the kernels in a folder that the patterns name, and those without code; see `load_all`."""
-    kernels, without = list_kernels(path)
-    names = [one.name for one in kernels]
-    found = [find_matching_names(names, pattern) for pattern in patterns]
-    if found and all(found):
-        kernels = [kernels[index] for index in sorted({index for each in found for index in each})]
-    return kernels, without
-
-
-def make_folder_notes(
-    errors: Sequence[WarplensError], without: Sequence[KernelFiles]
-) -> tuple[Diagnostic, ...]:
-    """Return the warnings of a folder: files that cannot be read, kernels without code."""
-    return (*_make_file_warnings(errors), *_make_level_warnings(without))
-
-
-def _make_file_warnings(errors: Sequence[WarplensError]) -> tuple[Diagnostic, ...]:
-    return tuple(Diagnostic(Severity.WARNING, "unreadable-file", f"left out: {each}") for each in errors)
-
-
-def _make_level_warnings(kernels: Sequence[KernelFiles]) -> tuple[Diagnostic, ...]:
-    """Return one warning for the kernels that a folder has no code of."""
-    if not kernels:
-        return ()
-    levels = ", ".join(sorted({level for one in kernels for level in one.levels if level != "json"}))
-    names = list_names_for_people([one.name for one in kernels])
-    message = f"left out, for there is neither a cubin nor PTX of them ({levels} alone): {names}"
-    return (Diagnostic(Severity.WARNING, "no-code", message, count=len(kernels)),)
-
-
-def load_for_gpus(path: str, gpu: str | Sequence[str] | None, options: Options) -> list[Program]:
-    """Read the kernels that the options name; PTX is assembled for the GPUs. See `load_all`."""
-    names = (gpu,) if isinstance(gpu, str) else tuple(gpu or ())
-    return load_all(path, patterns=options.kernels, ptx=PtxOptions(gpus=names))
 
 
 def find_kernels(kernels: Sequence[LoadedKernel], pattern: str) -> list[LoadedKernel]:

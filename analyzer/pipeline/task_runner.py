@@ -26,11 +26,9 @@ from analyzer.pipeline.input_index import (
 )
 from analyzer.pipeline.kernel_cache import KernelCache, KernelResult
 from analyzer.pipeline.kernel_choice import place_kernels
-from analyzer.pipeline.kernel_runner import KernelRunner, KernelTask, Results
-from analyzer.pipeline.options import Options
+from analyzer.pipeline.kernel_runner import KernelRunner, KernelTask
 from analyzer.report.input_entries import InputFacts, KernelFacts
 from analyzer.text.errors import InputError, ToolError
-from analyzer.text.progress import ProgressCallback, ignore_progress
 
 
 class FileAnswer(Struct, frozen=True):
@@ -60,15 +58,16 @@ def run_task(task: FileTask) -> TaskAnswer:
     folder = task.options.cache_folder
     if folder is not None and not folder.is_dir():  # another machine need not see it, and makes none
         task = replace(task, options=replace(task.options, cache_folder=None))
-    reader = InputReader(task.reading, KernelCache(task.options))
+    cache = KernelCache(task.options)
+    store = cache.store
+    reader = InputReader(task.reading, store)
     if task.part is not None:
-        answers = [_analyze_part(task, reader)]
+        answers = [_analyze_part(task, reader, cache)]
     else:
         files = [_open_file(path, task) for path in task.paths]
         reader.find_facts(files)
         reader.read([file for file in files if file.facts is None])
-        answers = [_analyze_file(file, task, reader) for file in files]
-    store = reader.cache.store
+        answers = [_analyze_file(file, task, reader, cache) for file in files]
     return TaskAnswer(tuple(answers), store.is_enabled, store.n_damaged, store.n_unwritten)
 
 
@@ -84,7 +83,7 @@ def _open_again(path: str, reading: ReadingOptions, states: FileStates) -> Index
     return IndexedFile(path)
 
 
-def _analyze_file(file: IndexedFile, task: FileTask, reader: InputReader) -> FileAnswer:
+def _analyze_file(file: IndexedFile, task: FileTask, reader: InputReader, cache: KernelCache) -> FileAnswer:
     if file.facts is None:
         return FileAnswer(error=pickle.dumps(file.error))
     if task.chosen and not {kernel for kernel, _ in task.chosen} <= set(file.facts.kernels):
@@ -92,13 +91,14 @@ def _analyze_file(file: IndexedFile, task: FileTask, reader: InputReader) -> Fil
             f"{file.facts.path}: the file is another one on {os.uname().nodename}",
             hint="all machines must see the same files, under the same names",
         )
-    works = task.list_works(IndexedInput(file, file.facts), reader.cache)
+    works = task.list_works(IndexedInput(file, file.facts), cache)
 
-    def analyze(missing: Sequence[KernelWork]) -> Results:
-        runner = make_kernel_runner(missing, reader, task.options, n_kernels=task.n_kernels)
-        return runner.run_batch((0, len(missing)))
+    def analyze(missing: Sequence[KernelWork]) -> Sequence[KernelResult]:
+        tasks = make_kernel_tasks(missing, reader)
+        runner = KernelRunner(tasks, task.options, n_kernels=task.n_kernels, store=cache.store)
+        return runner.run_batch((0, len(tasks)))
 
-    results = find_results(works, reader.cache, analyze)
+    results = find_results(works, cache, analyze)
     ordinals = [work.kernel.ordinal for work in works]
     return FileAnswer(file.facts, results=dict(zip(ordinals, results, strict=True)))
 
@@ -118,24 +118,16 @@ def find_results(
     return [next(new) if result is None else result for result in found]
 
 
-def make_kernel_runner(
-    works: Sequence[KernelWork],
-    reader: InputReader,
-    options: Options,
-    progress: ProgressCallback = ignore_progress,
-    *,
-    n_kernels: int,
-) -> KernelRunner:
-    """Read the files of some kernels, as far as that is to be done; return what analyzes and keeps them."""
+def make_kernel_tasks(works: Sequence[KernelWork], reader: InputReader) -> list[KernelTask]:
+    """Return kernels with their code, for which the files are read that were not yet."""
     reader.read_programs(list(dict.fromkeys(work.source.file for work in works)))
-    tasks = [
-        KernelTask(work.source.kernels[work.kernel.ordinal - work.source.first_ordinal], work.gpus, work.key)
+    return [
+        KernelTask(work.source.program.find_kernel(work.kernel.ordinal), work.gpus, work.key)
         for work in works
     ]
-    return KernelRunner(tasks, options, progress, n_kernels=n_kernels, cache=reader.cache)
 
 
-def _analyze_part(task: FileTask, reader: InputReader) -> FileAnswer:
+def _analyze_part(task: FileTask, reader: InputReader, cache: KernelCache) -> FileAnswer:
     """Return what was found of a part of a cubin; nothing where it has none."""
     assert task.part is not None
     file = IndexedFile(task.paths[0])
@@ -143,29 +135,27 @@ def _analyze_part(task: FileTask, reader: InputReader) -> FileAnswer:
         found = read_cubin_part(file.path, *task.part)
     except (PartError, InputError, ToolError):  # whoever reads the whole says what is wrong
         return FileAnswer()
-    file.take_module(found.module, digests=reader.cache.store.is_enabled)
-    return replace(_analyze_file(file, task, reader), lines=(found.header_lines, found.section_lines))
+    file.take_module(found.module, digests=cache.store.is_enabled)
+    return replace(_analyze_file(file, task, reader, cache), lines=(found.header_lines, found.section_lines))
 
 
 def join_parts(answers: Sequence[FileAnswer], gpus: tuple[Gpu, ...]) -> FileAnswer | None:
     """Return what was found of a cubin that was analyzed in parts; None where that could not be done."""
-    n_parts = len(answers)
-    kernels: dict[int, KernelFacts] = {}  # by their place in the whole
-    section_lines: dict[int, int] = {}
-    results: dict[int, KernelResult] = {}
+    rows: list[tuple[int, KernelFacts, int, KernelResult | None]] = []  # by the kernel's place in the whole
     for part, answer in enumerate(answers):
         if answer.facts is None or answer.lines is None or answer.facts.warnings:
             return None
-        for index, (kernel, n_lines) in enumerate(zip(answer.facts.kernels, answer.lines[1], strict=True)):
-            place = part + index * n_parts
-            kernels[place], section_lines[place] = kernel, n_lines
-            if kernel.ordinal in answer.results:
-                results[place + 1] = answer.results[kernel.ordinal]
+        rows += [
+            (part + index * len(answers), kernel, n_lines, answer.results.get(kernel.ordinal))
+            for index, (kernel, n_lines) in enumerate(zip(answer.facts.kernels, answer.lines[1], strict=True))
+        ]
+    rows.sort(key=lambda row: row[0])
     first = answers[0]
     assert first.facts is not None
     assert first.lines is not None
-    lines = join_lines(first.lines[0], [n_lines for _, n_lines in sorted(section_lines.items())])
-    placed = [replace(kernels[index], line=line, ordinal=index + 1) for index, line in enumerate(lines)]
+    lines = join_lines(first.lines[0], [row[2] for row in rows])
+    placed = [replace(row[1], line=line, ordinal=row[0] + 1) for row, line in zip(rows, lines, strict=True)]
     facts = replace(first.facts, kernels=tuple(placed))
+    results = {place + 1: result for place, _, _, result in rows if result is not None}
     taken = {kernel.ordinal for _, kernel, _ in place_kernels([facts], (), gpus)}
     return FileAnswer(facts, results=results) if taken == set(results) else None

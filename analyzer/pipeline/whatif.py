@@ -23,9 +23,10 @@ from analyzer.ir.module import SourceFormat
 from analyzer.pipeline.analysis import choose_kernels, with_launch
 from analyzer.pipeline.content_digests import digest_json, digest_kernel
 from analyzer.pipeline.edited_kernels import EditedGpu, HardwareEdits, evaluate_kernel
+from analyzer.pipeline.input_index import load_for_gpus
 from analyzer.pipeline.kernel_analyzer import KernelAnalyzer
 from analyzer.pipeline.kernel_cache import KernelCache
-from analyzer.pipeline.loaded_program import LoadedKernel, Program, load_for_gpus
+from analyzer.pipeline.loaded_program import LoadedKernel, Program
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.python_launch import Launch
 from analyzer.report.input_entries import make_kernel_facts

@@ -188,7 +188,7 @@ def make_keys(folder: Path, options: Options, gpu: str = "a100", n_kernels: int 
 
     options = replace(options, cache_folder=folder)
     cache = KernelCache(options)
-    reader = input_index.InputReader(input_index.ReadingOptions(), cache)
+    reader = input_index.InputReader(input_index.ReadingOptions(), cache.store)
     (one,) = input_index.index_inputs([str(DUMP)], (), reader)
     return [cache.make_kernel_key(kernel, find_gpus(gpu), n_kernels) for kernel in one.facts.kernels]
 
