@@ -219,17 +219,12 @@ def _connect_to_dask(scheduler: str | None, n_workers: int) -> "Iterator[Client]
             hint="start one with `dask scheduler`, and give the address that it prints: tcp://HOST:8786",
         ) from None
     with client:
-        _check_workers(client, address)
+        try:
+            client.wait_for_workers(1, timeout=_WAIT_FOR_WORKERS_S)
+        except TimeoutError:
+            hint = f"start some with `dask worker {address}`"
+            raise UsageError(f"--scheduler {address}: it has no worker", hint=hint) from None
         yield client
-
-
-def _check_workers(client: "Client", address: str) -> None:
-    try:
-        client.wait_for_workers(1, timeout=_WAIT_FOR_WORKERS_S)
-    except TimeoutError:
-        raise UsageError(
-            f"--scheduler {address}: it has no worker", hint=f"start some with `dask worker {address}`"
-        ) from None
 
 
 def _run_with_dask(

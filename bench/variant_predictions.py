@@ -19,7 +19,7 @@ from kernels.recipes import ROOT
 from predictions import write_launch_rows
 
 from analyzer.evaluation.case_table import Case, make_launch, read_cases
-from analyzer.evaluation.result_cache import digest_inputs
+from analyzer.evaluation.result_keys import digest_inputs
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.models.portability import find_best_kernel_indices

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.evaluation.case_table import Case, load_case_gpu, make_launch
-from analyzer.evaluation.result_cache import CaseResult, digest_inputs, make_cache_keys
+from analyzer.evaluation.result_keys import CaseResult, digest_inputs, make_cache_keys
 from analyzer.hardware.gpu import Gpu
 from analyzer.models.interface import ModelInput
 from analyzer.models.portability import find_best_kernel_indices, is_native

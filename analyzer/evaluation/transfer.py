@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.evaluation.case_table import Case
-from analyzer.evaluation.result_cache import CaseResult
+from analyzer.evaluation.result_keys import CaseResult
 from analyzer.evaluation.transfer_rows import CodeReference, TransferRow, TransferTable
 from analyzer.evaluation.transfer_table import read_transfer_table
 from analyzer.evaluation.validation import ProgressCallback, evaluate_cases, prepare_cache_folder

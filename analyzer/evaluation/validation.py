@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from analyzer.evaluation.case_table import Case, load_case_gpu, parse_cases, read_case_table
 from analyzer.evaluation.operator_validation import validate_operators
-from analyzer.evaluation.result_cache import (
+from analyzer.evaluation.result_keys import (
     CaseResult,
     digest_inputs,
     make_cache_keys,

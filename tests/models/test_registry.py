@@ -15,7 +15,7 @@ from paths import TRACES
 import analyzer
 from analyzer.cli.app import run
 from analyzer.evaluation.case_table import read_cases
-from analyzer.evaluation.result_cache import make_cache_keys
+from analyzer.evaluation.result_keys import make_cache_keys
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.ir.scheduling import Basis
 from analyzer.models import registry

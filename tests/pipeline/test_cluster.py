@@ -13,7 +13,7 @@ from paths import TRACES
 
 from analyzer import worker_pool
 from analyzer.cli.app import run
-from analyzer.pipeline import Options, analysis_plan
+from analyzer.pipeline import Options, analysis_plan, cached_analysis
 from analyzer.pipeline.analysis_plan import FileTask
 from analyzer.pipeline.cached_analysis import analyze_files
 from analyzer.pipeline.input_index import IndexedFile, InputReader, ReadingOptions
@@ -189,6 +189,23 @@ class TestTask:
         answer = self.run_there(pack_task(replace(self.make(), options=options)))
         assert not (tmp_path / "nowhere").exists()
         assert not answer.is_kept
+
+
+def test_what_a_machine_cannot_keep_is_kept_by_whoever_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def run_without_cache(task: FileTask) -> TaskAnswer:
+        return run_task(replace(task, options=replace(task.options, cache_folder=None)))
+
+    serial = render_json(analyze_files(DUMPS, None, Options()))
+    monkeypatch.setattr(analysis_plan, "_MIN_SHARED_BYTES", 0)
+    monkeypatch.setattr(worker_pool, "count_forkable_cores", lambda: 2)
+    monkeypatch.setattr(cached_analysis, "run_task", run_without_cache)
+    options, reading = Options(jobs=2, cache_folder=tmp_path), ReadingOptions(digests=True)
+    assert render_json(analyze_files(DUMPS, None, options, reading=reading)) == serial
+    monkeypatch.setattr(worker_pool, "run_in_forks", lambda *_: pytest.fail("a process"))
+    monkeypatch.setattr(InputReader, "read", lambda _, files: pytest.fail("read") if files else None)
+    assert render_json(analyze_files(DUMPS, None, options, reading=reading)) == serial
 
 
 def test_many_files_are_shared_by_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

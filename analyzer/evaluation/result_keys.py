@@ -1,4 +1,4 @@
-"""Keys of model results on disk, which are found again only if nothing that they depend on has changed.
+"""Model results on disk, which are found again only if nothing that they depend on has changed.
 
 The key of a result is a SHA-256 digest of the dump and the files beside it, the launch and the contents of
 its arguments, the GPU's figures, and the sources of this package with all shipped tables. A result is an
