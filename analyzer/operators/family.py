@@ -80,13 +80,16 @@ class OperatorFamily(Struct, frozen=True):
     compute_features: Callable[[Any, OperatorHardware, Any], NDArray[np.float64]]
     choose_weights: Callable[[OperatorBatch], str]
     data_types: frozenset[DataType] | None = None  # None: all
+    kernels: frozenset[tuple[Backend, DataType]] | None = None  # whose alone, where frameworks have own ones
     resolve: Callable[[Any, OperatorHardware], OperatorBatch] = _keep
     find_backend: Callable[[Any], Backend | None] = _find_none
 
     def serves(self, batch: OperatorBatch) -> bool:
-        """Return whether the family answers for a batch's operator and data type."""
-        return batch.operator in self.operators and (
-            self.data_types is None or batch.dtype in self.data_types
+        """Return whether the family answers for a batch's operator, data type and framework."""
+        return (
+            batch.operator in self.operators
+            and (self.data_types is None or batch.dtype in self.data_types)
+            and (self.kernels is None or (getattr(batch, "backend", None), batch.dtype) in self.kernels)
         )
 
     @property
@@ -108,8 +111,8 @@ def find_family(batch: OperatorBatch) -> OperatorFamily:
 
 @cache
 def load_families() -> tuple[OperatorFamily, ...]:
-    """Return all families, one of each module in `families/`; those of certain data types first."""
+    """Return all families, one of each module in `families/`; those of some kernels or data types first."""
     folder = Path(__file__).parent / "families"
     names = sorted(module.name for module in pkgutil.iter_modules([str(folder)]))
     found = [import_module(f"analyzer.operators.families.{name}").FAMILY for name in names]
-    return tuple(sorted(found, key=lambda family: family.data_types is None))
+    return tuple(sorted(found, key=lambda family: (family.kernels is None, family.data_types is None)))

@@ -64,6 +64,29 @@ def test_a_backend_of_which_no_row_taught_says_so(capsys):
     assert "no row of vllm's kernels" in out
 
 
+@pytest.mark.parametrize(
+    ("backend", "gpu", "spans"),
+    [
+        ("vllm", "h100", True),  # its published times are the host's; SGLang runs like kernels there
+        ("sglang", "l40s", False),  # DeepGEMM's kernels, which taught, need warpgroups
+    ],
+)
+def test_kernels_that_nobody_timed_are_less_certain_than_those_that_answer_for_them(
+    capsys, backend, gpu, spans
+):
+    found = {}
+    for name in (backend, "trtllm"):
+        arguments = (*_GEMM, "--dtype", "fp8_block", "--gpu", gpu, "--backend", name, "--format", "json")
+        code, out, _ = _run(capsys, *arguments)
+        assert code == 0
+        found[name] = json.loads(out)["predictions"][0]
+    asked, known = found[backend], found["trtllm"]
+    assert asked["time_us"] == pytest.approx(known["time_us"], rel=0.02)  # other copies of the weights
+    assert asked["time_us_high"] / asked["time_us_low"] > 1.1 * known["time_us_high"] / known["time_us_low"]
+    assert asked["basis"].startswith(f"no row of {backend}'s kernels: learned on")
+    assert ("the interval spans those of sglang" in asked["basis"]) == spans
+
+
 def test_options_of_other_operators_are_refused(capsys):
     code, _, err = _run(
         capsys, "predict", "rmsnorm", "--rows", "8", "--columns", "64", "--m", "4", "--gpu", "h100"

@@ -23,6 +23,7 @@ class OperatorPrediction(Struct, frozen=True):
     gpu_us: Column | None = None
     # share of each time that the SMs decide, see `ReferenceTerms`; None: not told apart
     sm_share: Column | None = None
+    is_of_others: bool = False  # no row of the framework's kernels taught: the time is that of others
     timing: str = ""  # what the times span: "kernel", "interval", "ncu"; empty where nothing measured says
     terms_us: Mapping[str, Column] = {}  # what a time was made of, for --explain
     level_name: str = ""  # of the model and set of weights that a calibration levels: "ours-gemm-bf16"

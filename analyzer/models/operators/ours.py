@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.gpu_database import load_gpu
 from analyzer.models.learned.correction import LearnedWeights, Rows, Situation, TaughtGpu
 from analyzer.models.learned.weights import find_learned_weights
 from analyzer.models.operators.interface import OperatorPrediction
@@ -42,17 +43,42 @@ def predict(batch: OperatorBatch, gpu: Gpu, folder: Path | None = None) -> Opera
     family = find_family(batch)
     hardware = read_operator_hardware(gpu)
     batch = family.resolve(batch, hardware)
-    found = predict_with_weights(batch, gpu, family, find_weights(family, batch, folder))
+    weights = find_weights(family, batch, folder, hardware)
+    found = predict_with_weights(batch, gpu, family, weights)
     usual = family.find_backend(batch)
-    if usual is None or not isinstance(batch, _BackedBatch) or batch.backend is not None:
+    if usual is None or weights is None or not isinstance(batch, _BackedBatch):
         return found
-    others = {}
+    if batch.backend is not None and weights.name == family.choose_weights(batch):
+        return found
+    others = _ask_others(batch, weights.name, gpu, folder)
+    found = msgspec.structs.replace(found, is_of_others=batch.backend is not None)
+    if others:
+        return _span(found, usual, others)
+    return _widen(found, weights) if found.is_of_others else found
+
+
+def _ask_others(
+    batch: _BackedBatch, asked_weights: str, gpu: Gpu, folder: Path | None
+) -> dict[Backend, OperatorPrediction]:
+    """Return predictions by the weights of backends that have their own, but for those that were asked."""
+    hardware, others = read_operator_hardware(gpu), {}
     for backend in Backend:
-        asked = family.resolve(msgspec.structs.replace(batch, backend=backend), hardware)
-        name = family.choose_weights(asked)
-        if name != family.choose_weights(batch) and (weights := _find_named(name, folder)) is not None:
-            others[backend] = predict_with_weights(asked, gpu, family, weights)
-    return _span(found, usual, others) if others else found
+        other = find_family(msgspec.structs.replace(batch, backend=backend))
+        asked = other.resolve(msgspec.structs.replace(batch, backend=backend), hardware)
+        own_weights = _find_own_weights(other, asked, folder, hardware)
+        if own_weights is not None and own_weights.name != asked_weights:
+            others[backend] = predict_with_weights(asked, gpu, other, own_weights)
+    return others
+
+
+def _widen(found: OperatorPrediction, weights: LearnedWeights) -> OperatorPrediction:
+    """Return a prediction by other kernels as uncertain as on a GPU of which nothing taught."""
+    low, high = weights.intervals[Situation.UNSEEN].find(found.time_us)
+    return msgspec.structs.replace(
+        found,
+        low_us=np.minimum(found.low_us, found.time_us * np.exp(low)),
+        high_us=np.maximum(found.high_us, found.time_us * np.exp(high)),
+    )
 
 
 def _span(
@@ -60,26 +86,48 @@ def _span(
 ) -> OperatorPrediction:
     """Return a prediction whose interval holds those of other backends' kernels too."""
     every = [found, *others.values()]
+    unknown = "" if found.is_of_others else "the backend is not known: "
     return msgspec.structs.replace(
         found,
         low_us=np.min([each.low_us for each in every], axis=0),
         high_us=np.max([each.high_us for each in every], axis=0),
-        basis=f"{found.basis}; the backend is not known: time of {usual}'s kernels, "
+        basis=f"{found.basis}; {unknown}time of {usual}'s kernels, "
         f"the interval spans those of {' and '.join(others)}",
     )
 
 
 def find_weights(
-    family: OperatorFamily, batch: OperatorBatch, folder: Path | None = None
+    family: OperatorFamily,
+    batch: OperatorBatch,
+    folder: Path | None = None,
+    hardware: OperatorHardware | None = None,
 ) -> LearnedWeights | None:
     """Return the weights of a batch, None if there are none; of a backend without any, the usual one's.
 
+    hardware: that its kernels must be able to run on.
     Raises UsageError for a file that is none.
     """
-    found = _find_named(family.choose_weights(batch), folder)
+    found = _find_own_weights(family, batch, folder, hardware)
     if found is None and isinstance(batch, _BackedBatch) and batch.backend is not None:
-        return find_weights(family, msgspec.structs.replace(batch, backend=None), folder)
+        usual = msgspec.structs.replace(batch, backend=None)
+        return find_weights(family, usual, folder) if family.serves(usual) else None
     return found
+
+
+def _find_own_weights(
+    family: OperatorFamily, batch: OperatorBatch, folder: Path | None, hardware: OperatorHardware | None
+) -> LearnedWeights | None:
+    """Return the weights of a batch's own kernels; None of products that cannot run on the hardware.
+
+    SGLang's block-scaled products are DeepGEMM's, of warpgroups and tcgen05; before Hopper it has others.
+    """
+    found = _find_named(family.choose_weights(batch), folder)
+    if found is None or hardware is None or not isinstance(batch, ProductBatch):
+        return found
+    can_run = hardware.has_asynchronous_mma or not all(
+        read_operator_hardware(load_gpu(taught.gpu)).has_asynchronous_mma for taught in found.taught
+    )
+    return found if can_run else None
 
 
 def _find_named(name: str, folder: Path | None) -> LearnedWeights | None:

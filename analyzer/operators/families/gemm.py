@@ -259,7 +259,7 @@ def compute_features(batch: ProductBatch, hardware: OperatorHardware, terms: Ref
         columns.append(np.log2(np.ceil(m / size) * size / m))
     for size in (128, 256):
         columns.append(np.log2(np.ceil(n / size) * size / n))
-    columns += [_count_trailing_zeros(m, 4), _count_trailing_zeros(n, 9), _count_trailing_zeros(k, 9)]
+    columns += [count_trailing_zeros(m, 4), count_trailing_zeros(n, 9), count_trailing_zeros(k, 9)]
     waves = np.ceil(m / _TILE_ROWS) * np.ceil(n / _TILE_WIDTHS) * batch.batch / hardware.sm_count
     columns += [*np.log2(np.stack([waves, np.ceil(waves) / waves], axis=1)).reshape(-1, len(batch))]
     columns.append(np.full(len(batch), float(hardware.has_asynchronous_mma)))
@@ -292,7 +292,7 @@ _FEATURE_NAMES = (
 )
 
 
-def _count_trailing_zeros(sizes: Column, most: int) -> Column:
+def count_trailing_zeros(sizes: Column, most: int) -> Column:
     """Return how often 2 divides each size, at most `most` times."""
     whole = sizes.astype(np.int64)
     count: Column = np.minimum(np.log2((whole & -whole).astype(np.float64)), most)

@@ -32,6 +32,7 @@ from analyzer.operators.batches import Column, MoeBatch, OperatorBatch
 from analyzer.operators.family import FittedParameter, OperatorFamily, Parameters, ReferenceTerms
 from analyzer.operators.hardware_figures import OperatorHardware
 from analyzer.operators.names import Backend, DataType, MoeProduct, Operator
+from analyzer.operators.retention import compute_lost_share
 
 
 class TileConfiguration(Struct, frozen=True):
@@ -90,10 +91,7 @@ _PARAMETERS = (
     FittedParameter("step_latency_us", 0.2, 0.02, 2.0),
     FittedParameter("tail_share", 0.12, 0.0, 0.6),  # of a wave's time: its CTAs end one after the other
     FittedParameter("launch_us", 5.0, 0.5, 8.0),
-    # footprint that stays for the next launch, of an L2 in partitions that each keep what their SMs ask for
-    FittedParameter("warm_share", 0.5, 0.2, 1.5),
-    # likewise of an L2 in one piece; SynPerf's norms on L20 and RTX 6000 Ada give 0.8 (family rowwise)
-    FittedParameter("whole_warm_share", 0.8, 0.3, 1.5),
+    FittedParameter("resident_limit", 0.5, 0.2, 1.5),  # of the L2, see `operators.retention`
     FittedParameter("sharpness", 4.3, 1.5, 8.0),  # p of the p-norm
     FittedParameter("around_us", 9.0, 0.0, 40.0),  # of alignment, activation and sum around both products
 )
@@ -157,10 +155,13 @@ def compute_tile_terms(
     tensor_us = _compute_tensor_us(shape, configuration, tiling, hardware) / parameters["tensor_share"]
     l2_us = _compute_l2_us(shape, configuration, tiling, hardware, parameters)
     bytes_once = _count_bytes_once(shape, tiling)
-    warm_share = parameters["warm_share" if hardware.l2_partitions > 1.0 else "whole_warm_share"]
-    passing = bytes_once + tiling.busy_experts * shape.other_weight_bytes
-    kept = np.clip(2.0 - passing / (warm_share * hardware.l2_bytes), 0.0, 1.0)
-    moved = bytes_once * (1.0 - kept)
+    lost = compute_lost_share(
+        bytes_once + tiling.busy_experts * shape.other_weight_bytes,
+        hardware.l2_bytes,
+        parameters["resident_limit"],
+        is_whole=hardware.is_l2_whole,
+    )
+    moved = bytes_once * lost
     short = 64.0 / (configuration.block_k * shape.dtype.weight_bytes)
     kind_share = 1.0 if hardware.has_stacked_dram else parameters["graphics_dram_share"]
     rate = parameters["dram_share"] * kind_share * hardware.sustained_dram_gbps * 1e3
