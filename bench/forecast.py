@@ -106,12 +106,11 @@ Made by `python bench/forecast.py`: prefill, median decode step and total of 16 
 (zksainx/pipeweave @55e03178) on A100-80GB SXM, A40, H20 and L20: Qwen2.5-14B, Qwen3-32B and Llama-3.1-70B,
 8 to 64 requests, on 1 to 8 GPUs. Operators follow from configuration and trace ([forecast](forecast.md)).
 
-**What is fitted.** Nearly all figures are those of single kernels that others measured (`hwdb/serving.toml`
-says which); products, attention, norms and activations are the operator model's ([predict](predict.md),
-`--served`). Fitted on runs is what kernels do not show: the framework's own time per step, small kernels in
-CUDA graphs, small all-reduces of the framework. Where a GPU is left out, all figures of the table of
-factors are fitted again on the runs of the other three, starting from the shipped ones. Those starting
-values, and which terms there are, were chosen with all 16 runs in view: expect somewhat more on other GPUs.
+**What is fitted.** All kernels are the operator model's ([predict](predict.md), `--served`), which these
+runs did not teach. Fitted on them is what kernels do not show (`hwdb/serving.toml`): the framework's time per
+step, and its own all-reduce of small messages. Where a GPU is left out, all figures of the table of factors
+are fitted again on the runs of the other three, starting from the shipped ones. Those starting values, and
+which terms there are, were chosen with all 16 runs in view: expect somewhat more on other GPUs.
 """
 
 
@@ -229,9 +228,7 @@ _ABLATIONS: tuple[tuple[str, dict[str, float]], ...] = (
         {"small_pair_us": 0.0, "small_group_us": 0.0, "small_share": _ENDLESS, "large_scale": 1.0 / _ENDLESS},
     ),
     ("NCCL's latencies for small all-reduces", {"small_pair_us": 30.0, "small_group_us": 40.0}),
-    ("no floors of these", {"small_kernel_us": 0.0}),
     ("no framework's time", {"decode_host_us": 0.0, "prefill_host_us": 0.0}),
-    ("no bytes of embeddings, norms of heads and KV writes", {"row_share": _ENDLESS}),
 )
 
 

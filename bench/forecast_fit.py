@@ -113,8 +113,6 @@ def _load_run(data: Path, row: Mapping[str, str]) -> Run:
 
 
 KNOBS = (
-    Knob("floor of a small kernel", ("small_kernel_us",), 0.3),
-    Knob("small kernels stream", ("row_share",), 0.05),
     Knob("all-reduce of large messages", ("large_scale",), 0.05),
     Knob("all-reduce of small messages, two GPUs", ("small_pair_us",), 0.4),
     Knob("all-reduce of small messages, more", ("small_group_us",), 0.4),

@@ -137,9 +137,15 @@ class ElementwiseCall(Struct, frozen=True):
     """A kernel that streams bytes: embedding, rotary embedding and KV write, sampling."""
 
     name: str
-    bytes_moved: float
+    rows: int
+    row_bytes: float  # read and written
     count: int
     is_listed: bool = False  # whether the frameworks' operator lists have it
+
+    @property
+    def elements(self) -> float:
+        """Elements that an element-wise kernel of one input and one output of 16 bits moves as bytes."""
+        return self.rows * self.row_bytes / 4.0
 
 
 class CollectiveCall(Struct, frozen=True):

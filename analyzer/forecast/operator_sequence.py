@@ -42,7 +42,6 @@ from analyzer.operators.names import AttentionKind, Backend, DataType
 
 _HIDDEN_BYTES = 2  # activations between the operators are bf16 or fp16, whatever the products take
 _LOGIT_BYTES = 4  # sampling works in single precision
-_NARROW_TYPES = (DataType.FP8, DataType.FP8_BLOCK, DataType.INT8, DataType.NVFP4)
 _MAX_KEPT_PARTS = 4096
 _RAGGED_KINDS = {
     AttentionKind.FA2_PAGED: AttentionKind.FA2_RAGGED,
@@ -229,7 +228,7 @@ class _RowCalls:
             self._add_norm("q_norm", self._tokens * heads, config.head_dim, layers)
             self._add_norm("k_norm", self._tokens * kv_heads, config.head_dim, layers)
         rotated = (heads + kv_heads) * config.head_dim
-        self._add_elementwise("rotary_embedding", self._tokens * rotated * 2 * _HIDDEN_BYTES, layers)
+        self._add_elementwise("rotary_embedding", self._tokens, rotated * 2 * _HIDDEN_BYTES, layers)
         stored = 2 * kv_heads * config.head_dim
         if not includes_cache_write(self._kernel, Backend(self._deployment.framework.value)):
             self._add_kv_write(stored)
@@ -255,7 +254,7 @@ class _RowCalls:
             self._add_product("kv_a_proj", "ReplicatedLinear", latent, config.hidden, layers)
         self._add_norm("kv_a_norm", self._tokens, config.kv_lora_rank, layers)
         rotated = (heads + 1) * config.qk_rope_head_dim
-        self._add_elementwise("rotary_embedding", self._tokens * rotated * 2 * _HIDDEN_BYTES, layers)
+        self._add_elementwise("rotary_embedding", self._tokens, rotated * 2 * _HIDDEN_BYTES, layers)
         self._add_kv_write(latent)
         self._add_latent_expansion(heads)
         self._add_product("o_proj", "RowParallelLinear", config.hidden, heads * config.v_head_dim, layers)
@@ -289,8 +288,8 @@ class _RowCalls:
     def _add_kv_write(self, elements: int) -> None:
         """Add the write of a token's keys and values: read in 16 bits, written as the cache keeps them."""
         kv_bytes = self._deployment.kv_dtype.activation_bytes
-        moved = self._tokens * elements * (_HIDDEN_BYTES + kv_bytes)
-        self._add_elementwise("kv_write", moved, self._config.layers)
+        token_bytes = elements * (_HIDDEN_BYTES + kv_bytes)
+        self._add_elementwise("kv_write", self._tokens, token_bytes, self._config.layers)
 
     def add_dense_layers(self) -> None:
         """Add the feed-forward network of layers without experts."""
@@ -333,8 +332,7 @@ class _RowCalls:
             )
         )
         self.calls.append(ActivationCall(rows=routed_rows, dim=2 * columns, count=count))
-        moved = (routed_rows + self._tokens) * config.hidden * _HIDDEN_BYTES
-        self._add_elementwise("moe_sum", moved, count)
+        self._add_elementwise("moe_sum", routed_rows + self._tokens, config.hidden * _HIDDEN_BYTES, count)
         if config.shared_intermediate:
             self._add_gated("shared_", config.shared_intermediate, count)
         if config.has_shared_gate:
@@ -351,7 +349,7 @@ class _RowCalls:
         """Add embedding, product with the vocabulary (one row per request), gather of logits, sampling."""
         config, batch = self._config, self._batch
         hidden_bytes = self._tokens * config.hidden * _HIDDEN_BYTES
-        self._add_elementwise("embedding", 2 * hidden_bytes, 1)
+        self._add_elementwise("embedding", self._tokens, 2 * config.hidden * _HIDDEN_BYTES, 1)
         self._add_product(
             "lm_head",
             "Linear",
@@ -368,7 +366,7 @@ class _RowCalls:
             self._add_collective(
                 CollectiveKind.ALL_GATHER, logits * _HIDDEN_BYTES, self._tensor, 1, is_listed=False
             )
-        self._add_elementwise("sampling", logits * (_HIDDEN_BYTES + 2 * _LOGIT_BYTES), 1)
+        self._add_elementwise("sampling", batch, config.vocab * (_HIDDEN_BYTES + 2 * _LOGIT_BYTES), 1)
 
     def add_transfers(self) -> None:
         """Add the two all-reduces of a layer, and hidden states and residual between two stages."""
@@ -391,12 +389,14 @@ class _RowCalls:
         dtype: DataType | None = None,
         n_shards: int = 1,
     ) -> None:
-        """Add a product; of narrow types the kernel before it, too, which quantizes its input."""
+        """Add a product; of INT8 the kernel before it, too, which quantizes its input.
+
+        Times of FP8 and FP4 products that taught the operator model have it in them.
+        """
         m = self._tokens if rows is None else rows
         dtype = dtype or self._deployment.dtype
-        if dtype in _NARROW_TYPES:
-            moved = m * depth * (_HIDDEN_BYTES + dtype.activation_bytes)
-            self._add_elementwise("quantize", moved, count)
+        if dtype is DataType.INT8:
+            self._add_elementwise("quantize", m, depth * (_HIDDEN_BYTES + dtype.activation_bytes), count)
         self.calls.append(
             ProductCall(
                 name=name,
@@ -413,8 +413,8 @@ class _RowCalls:
     def _add_norm(self, name: str, rows: int, dim: int, count: int, *, adds_residual: bool = False) -> None:
         self.calls.append(NormCall(name=name, rows=rows, dim=dim, count=count, adds_residual=adds_residual))
 
-    def _add_elementwise(self, name: str, bytes_moved: float, count: int) -> None:
-        self.calls.append(ElementwiseCall(name=name, bytes_moved=float(bytes_moved), count=count))
+    def _add_elementwise(self, name: str, rows: int, row_bytes: float, count: int) -> None:
+        self.calls.append(ElementwiseCall(name=name, rows=rows, row_bytes=float(row_bytes), count=count))
 
     def _add_collective(
         self, kind: CollectiveKind, message_bytes: int, gpus: int, count: int, *, is_listed: bool = True

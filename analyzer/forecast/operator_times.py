@@ -9,6 +9,7 @@ takes a millisecond, sixty-four two.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from analyzer.forecast.operator_calls import (
     ActivationCall,
     AttentionCall,
+    ElementwiseCall,
     LatentAttentionCall,
     MoeCall,
     NormCall,
@@ -29,6 +31,7 @@ from analyzer.models.operators.served import compute_level, predict_served, pred
 from analyzer.operators.batches import (
     AttentionBatch,
     Column,
+    ElementwiseBatch,
     MlaBatch,
     MoeBatch,
     OperatorBatch,
@@ -40,7 +43,7 @@ from analyzer.operators.operator_rows import make_ragged
 from analyzer.operators.sustained_rates import SustainedRates
 
 AnyAttentionCall = AttentionCall | LatentAttentionCall
-RowCall = ProductCall | NormCall | ActivationCall | MoeCall
+RowCall = ProductCall | NormCall | ActivationCall | MoeCall | ElementwiseCall
 ModeledCall = RowCall | AnyAttentionCall
 _BLOCK_ROWS = 16
 _KEPT_BLOCKS = 1 << 14
@@ -61,20 +64,26 @@ class _Workload(Struct, frozen=True):
         return self.make(np.arange(first, first + count, dtype=np.float64), np.ones(count))
 
 
+class _Answer(NamedTuple):
+    """What is kept of a call's prediction."""
+
+    us: float
+    sm_share: float  # of it, that the SMs decide
+    doubt: float  # see `OperatorTimer.find_doubt`
+
+
 class OperatorTimer:
     """Timer of calls on one GPU, as a framework computes them; equal to itself alone."""
 
     def __init__(self, gpu: Gpu, backend: Backend) -> None:
         self._gpu, self._backend = gpu, backend
         self._blocks: dict[tuple[_Kind, int], NDArray[np.float64]] = {}
-        self._attention: dict[AnyAttentionCall, tuple[float, float]] = {}  # us, share that the SMs decide
+        self._attention: dict[AnyAttentionCall, _Answer] = {}
         self._levels: dict[tuple[Operator, DataType, float], float] = {}
 
     def time_attention(self, call: AnyAttentionCall, sustained: SustainedRates) -> float:
         """Return us of a call."""
-        if call not in self._attention:
-            self.prepare_attention((call,))
-        us, sm_share = self._attention[call]
+        us, sm_share, _ = self._find_attention(call)
         level = self._find_level(
             Operator.MLA if isinstance(call, LatentAttentionCall) else Operator.ATTENTION,
             call.kv_dtype,
@@ -82,6 +91,11 @@ class OperatorTimer:
             lambda: _describe_attention(call, (call,), self._backend),
         )
         return float(us * level**sm_share)
+
+    def _find_attention(self, call: AnyAttentionCall) -> _Answer:
+        if call not in self._attention:
+            self.prepare_attention((call,))
+        return self._attention[call]
 
     def prepare_attention(self, calls: Iterable[AnyAttentionCall]) -> None:
         """Ask for all calls that were not asked for, those that differ in their lengths at once."""
@@ -93,11 +107,28 @@ class OperatorTimer:
                 kinds.setdefault(_forget_lengths(call), []).append(call)
         for kind, alike in kinds.items():
             found = predict_unleveled(_describe_attention(kind, alike, self._backend), self._gpu)
-            self._attention.update(zip(alike, map(tuple, _tabulate(found).tolist()), strict=True))
+            self._attention.update(zip(alike, map(_Answer._make, _tabulate(found).tolist()), strict=True))
 
     def time(self, call: RowCall, sustained: SustainedRates) -> tuple[float, float]:
         """Return us of a call, and the share of it that the tensor cores of all SMs decide."""
         work = _describe(call, self._backend)
+        us, sm_share, _ = self._find_row(work)
+        if not sm_share:
+            return us, sm_share
+        operator, dtype, _ = work.kind
+        level = self._find_level(operator, dtype, sustained, lambda: work.make_rows(1, 1))
+        return us * level**sm_share, sm_share
+
+    def find_doubt(self, call: ModeledCall) -> float:
+        """Return the half width of the interval's logarithm where other frameworks' kernels taught, else 0.
+
+        All such calls err alike.
+        """
+        if isinstance(call, AttentionCall | LatentAttentionCall):
+            return self._find_attention(call).doubt
+        return self._find_row(_describe(call, self._backend)).doubt
+
+    def _find_row(self, work: _Workload) -> _Answer:
         number, place = divmod(work.rows - 1, _BLOCK_ROWS)
         block = self._blocks.get((work.kind, number))
         if block is None:
@@ -105,12 +136,7 @@ class OperatorTimer:
                 self._blocks.clear()
             batch = work.make_rows(number * _BLOCK_ROWS + 1, _BLOCK_ROWS)
             block = self._blocks[work.kind, number] = _tabulate(predict_unleveled(batch, self._gpu))
-        us, sm_share = block[place].tolist()
-        if not sm_share:
-            return us, sm_share
-        operator, dtype, _ = work.kind
-        level = self._find_level(operator, dtype, sustained, lambda: work.make_rows(1, 1))
-        return us * level**sm_share, sm_share
+        return _Answer._make(block[place].tolist())
 
     def predict(self, call: ModeledCall, sustained: SustainedRates) -> OperatorPrediction:
         """Return the operator model's answer for one call, with its interval and what it rests on."""
@@ -134,9 +160,11 @@ class OperatorTimer:
 
 
 def _tabulate(found: OperatorPrediction) -> NDArray[np.float64]:
-    """Return rows x (us, share of it that the SMs decide)."""
-    share = np.zeros(len(found.time_us)) if found.sm_share is None else found.sm_share
-    return np.stack([found.time_us, share], axis=1)
+    """Return rows x columns of `_Answer`."""
+    none = np.zeros(len(found.time_us))
+    share = none if found.sm_share is None else found.sm_share
+    doubt = 0.5 * np.log(found.high_us / found.low_us) if found.is_of_others else none
+    return np.stack([found.time_us, share, doubt], axis=1)
 
 
 def _forget_lengths(call: AnyAttentionCall) -> AnyAttentionCall:
@@ -182,6 +210,11 @@ def _describe(call: RowCall, backend: Backend) -> _Workload:
     match call:
         case ProductCall():
             return _describe_product(call, backend)
+        case NormCall() if call.is_of_heads:
+            moved = 2.0 * _ROW_TYPE.activation_bytes * call.dim
+            return _describe_stream(ElementwiseCall(call.name, call.rows, moved, call.count))
+        case ElementwiseCall():
+            return _describe_stream(call)
         case NormCall():
             return _describe_rows(
                 Operator.FUSED_ADD_RMSNORM if call.adds_residual else Operator.RMSNORM, call.rows, call.dim
@@ -207,6 +240,16 @@ def _describe_rows(operator: Operator, rows: int, columns: int) -> _Workload:
         rows,
         lambda rows, ones: RowwiseBatch(operator, _ROW_TYPE, rows, columns * ones),
     )
+
+
+def _describe_stream(call: ElementwiseCall) -> _Workload:
+    """Return a kernel that streams bytes: element-wise, of one input."""
+    row_elements = call.elements / call.rows
+
+    def make(rows: Column, ones: Column) -> ElementwiseBatch:
+        return ElementwiseBatch(Operator.ELEMENTWISE, _ROW_TYPE, row_elements * rows, ones)
+
+    return _Workload((Operator.ELEMENTWISE, _ROW_TYPE, (row_elements,)), call.rows, make)
 
 
 def _describe_experts(call: MoeCall, backend: Backend) -> _Workload:

@@ -14,10 +14,9 @@ from analyzer.forecast.collective_times import GroupLink, find_group_link
 from analyzer.forecast.deployment import Deployment, Framework
 from analyzer.forecast.operator_times import OperatorTimer
 from analyzer.hardware.gpu import Gpu
-from analyzer.hardware.schema import HardwareParameter, ServingLatencies
+from analyzer.hardware.schema import HardwareParameter
 from analyzer.hardware.serving_figures import (
     HostFigures,
-    MemoryFigures,
     ServingFigures,
     load_serving_figures,
 )
@@ -47,7 +46,6 @@ class Spreads(NamedTuple):
     rows: float
     experts: float
     transfer: float
-    floors: float
     host: float
 
 
@@ -62,9 +60,6 @@ class ServingRates(Struct, frozen=True):
     framework: Framework
     sustained: SustainedRates
     operators: OperatorTimer
-    bandwidth_gbps: float
-    row_share: float
-    small_kernel_us: float
     decode_host_us: float
     prefill_host_us: float
     launch_us: float
@@ -104,9 +99,6 @@ def compute_rates(
     """
     table = figures or load_serving_figures()
     sustained = find_sustained_rates(gpu, gemm_tflops=gemm_tflops, uses_measured=uses_measured, figures=table)
-    memory = _find_memory(gpu, table)
-    architecture = (gpu.arch and gpu.arch.serving) or table.architecture
-    small = architecture.small_kernel_us
     bandwidth = gpu.file.memory.bandwidth_gbps
     host = _find_host(framework, table)
     link = find_group_link(gpu, framework, has_bridge=has_bridge, figures=table)
@@ -115,21 +107,15 @@ def compute_rates(
         framework=framework,
         sustained=sustained,
         operators=OperatorTimer(gpu, Backend(framework.value)),
-        bandwidth_gbps=bandwidth.value,
-        row_share=memory.row_share.value,
-        small_kernel_us=small.value,
         decode_host_us=host.decode_us.value,
         prefill_host_us=host.prefill_us.value,
         launch_us=host.launch_us.value,
         link=link,
-        spreads=_find_spreads(
-            framework, sustained.origin.basis, memory, architecture, link.is_linked(2), table
-        ),
+        spreads=_find_spreads(gpu, framework, sustained.origin.basis, link.is_linked(2), table),
         figures=_list_figures(
             (
                 ("sustained rate of 16-bit products", "TF", sustained.origin),
                 ("memory bandwidth", "GB/s", bandwidth),
-                ("floor of a small kernel", "us", small),
                 ("framework's time per decode step", "us", host.decode_us),
                 ("framework's time per prefill", "us", host.prefill_us),
             ),
@@ -151,20 +137,19 @@ def _find_host(framework: Framework, table: ServingFigures) -> HostFigures:
 
 
 def _find_spreads(
+    gpu: Gpu,
     framework: Framework,
     tensor: Basis,
-    memory: MemoryFigures,
-    architecture: ServingLatencies,
     has_nvlink: bool,
     table: ServingFigures,
 ) -> Spreads:
-    """Return the spreads of a GPU; figures that are assumed widen all but the tensor rate's."""
+    """Return the spreads of a GPU; those of kernels widen where no run of its architecture taught."""
     spread = table.spread
     rate = {Basis.MEASURED: spread.tensor_measured, Basis.CALIBRATED: spread.tensor_calibrated}.get(
         tensor, spread.tensor_assumed
     )
-    is_assumed = Basis.ASSUMED in (memory.row_share.basis, architecture.small_kernel_us.basis)
-    factor = spread.untaught.value if is_assumed else 1.0
+    has_taught = gpu.code[0] in spread.taught and gpu.file.memory.has_ecc
+    factor = 1.0 if has_taught else spread.untaught.value
     return Spreads(
         tensor=rate.value,
         weights=factor * spread.weights.value,
@@ -172,7 +157,6 @@ def _find_spreads(
         rows=factor * spread.rows.value,
         experts=spread.experts.value,
         transfer=(spread.nvlink if has_nvlink else spread.pcie).value,
-        floors=factor * spread.floors.value,
         host=(spread.host if framework is _TAUGHT_FRAMEWORK else spread.other_host).value,
     )
 
@@ -183,17 +167,4 @@ def _list_figures(
     return tuple(
         RateFigure(name, figure.value, unit, figure.basis, sources.get(figure.source, figure.source))
         for name, unit, figure in figures
-    )
-
-
-def _find_memory(gpu: Gpu, figures: ServingFigures) -> MemoryFigures:
-    """Return the shares for a kind of memory; one that is not listed has those of its family."""
-    kind, has_ecc = gpu.file.memory.kind, gpu.file.memory.has_ecc
-    for entry in figures.memory:
-        if kind in entry.kinds and (entry.has_ecc or not has_ecc):
-            return entry
-    family = kind[:3].upper()
-    return next(
-        (entry for entry in figures.memory if any(name.startswith(family) for name in entry.kinds)),
-        figures.memory[-1],
     )

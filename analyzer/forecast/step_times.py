@@ -2,9 +2,8 @@
 
 Kernels of a step run one after the other; the framework's own time is added once per step.
 
-    products, experts, attention, norms, activations:  as served, see `models.operators.served`
-    norms of heads, element-wise kernels:              bytes / stream + floor
-    transfers:                                         see `collective_times`
+    kernels:    as served, see `models.operators.served`; norms of heads as element-wise kernels
+    transfers:  see `collective_times`
 
 Example: a decode step of 16 requests with weights of 28 GB on a memory that streams 1600 GB/s takes at least
 17.5 ms, because every weight is read once whatever the batch is.
@@ -12,7 +11,7 @@ Example: a decode step of 16 requests with weights of 28 GB on a memory that str
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from math import exp, sqrt
+from math import exp, hypot, sqrt
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -35,8 +34,6 @@ from analyzer.forecast.operator_times import AnyAttentionCall, ModeledCall
 from analyzer.forecast.serving_rates import ServingRates
 from analyzer.ir.scheduling import Basis
 
-_BYTES_PER_US = 1e3  # of one GB/s
-_ROW_BYTES = 2.0  # of an activation
 _KEPT_CALLS = 1 << 14
 _KEPT_TIMERS = 64
 _INTERVAL_SIGMAS = 1.2816  # 80 % of a normal distribution lie within
@@ -75,7 +72,6 @@ class CallTime(NamedTuple):
     rows: float = 0.0
     experts: float = 0.0
     transfer: float = 0.0
-    floors: float = 0.0
 
 
 def time_step(step: Step, rates: ServingRates) -> StepTime:
@@ -99,6 +95,7 @@ class _KeptCall(NamedTuple):
     basis: Basis
     us: float
     parts: tuple[tuple[int, float], ...]  # place in a `CallTime` and us, where there are any
+    doubt_us: float  # half the width of its interval where other frameworks' kernels taught
 
 
 class _StepTimer:
@@ -113,18 +110,19 @@ class _StepTimer:
     def time(self, step: Step) -> StepTime:
         times: dict[str, OperatorTime] = {}
         sums = [0.0] * len(CallTime._fields)
-        kernels_us, launches = 0.0, 0
+        kernels_us, doubt_us, launches = 0.0, 0.0, 0
         for call in step.calls:
             launches += call.count
-            name, basis, us, parts = self._time_launches(call)
+            name, basis, us, parts, call_doubt_us = self._time_launches(call)
             kernels_us += us
+            doubt_us += call_doubt_us
             for place, part_us in parts:
                 sums[place] += part_us
             known = times.get(name)
             times[name] = OperatorTime(name, us if known is None else known.us + us, basis)
         host = _time_host(step.phase, kernels_us, launches, self._rates)
         total_us = kernels_us + host.us
-        width = _compute_width(sums, host.us, total_us, self._rates)
+        width = hypot(_compute_width(sums, host.us, total_us, self._rates), doubt_us / max(total_us, 1.0))
         return StepTime(total_us, (*times.values(), host), width)
 
     def _time_launches(self, call: OperatorCall) -> _KeptCall:
@@ -140,7 +138,9 @@ class _StepTimer:
     def _sum_launches(self, call: OperatorCall) -> _KeptCall:
         parts = time_call(call, self._rates)
         places = tuple((place, call.count * part) for place, part in enumerate(parts) if part)
-        return _KeptCall(*_identify(call, self._rates), call.count * sum(parts), places)
+        us = call.count * sum(parts)
+        doubt = self._rates.operators.find_doubt(call) if isinstance(call, ModeledCall) else 0.0
+        return _KeptCall(*_identify(call, self._rates), us, places, us * doubt)
 
 
 @lru_cache(maxsize=_KEPT_TIMERS)
@@ -162,7 +162,7 @@ def describe_call(call: OperatorCall, parts: CallTime, rates: ServingRates) -> t
 
     parts: the time of the call.
     """
-    if isinstance(call, ModeledCall) and not (isinstance(call, NormCall) and call.is_of_heads):
+    if isinstance(call, ModeledCall):
         found = rates.operators.predict(call, rates.sustained)
         return float(found.low_us[0]), float(found.high_us[0]), found.basis
     low, high = spread_interval(sum(parts), _compute_width(parts, 0.0, sum(parts), rates))
@@ -220,27 +220,15 @@ def _time_host(phase: Phase, kernels_us: float, launches: int, rates: ServingRat
 def time_call(call: OperatorCall, rates: ServingRates) -> CallTime:
     """Return the time of one launch of a call."""
     match call:
-        case NormCall() if call.is_of_heads:
-            return _time_rows(_ROW_BYTES * 2.0 * call.rows * call.dim, rates)
         case ProductCall():
             us, sm_share = rates.operators.time(call, rates.sustained)
             return CallTime(tensor=us * sm_share, weights=us * (1.0 - sm_share))
-        case NormCall() | ActivationCall():
+        case NormCall() | ActivationCall() | ElementwiseCall():
             return CallTime(rows=rates.operators.time(call, rates.sustained)[0])
         case MoeCall():
             return CallTime(experts=rates.operators.time(call, rates.sustained)[0])
-        case ElementwiseCall():
-            return _time_rows(call.bytes_moved, rates)
         case AttentionCall() | LatentAttentionCall():
             us = rates.operators.time_attention(call, rates.sustained)
             return CallTime(cache=us) if call.is_decode else CallTime(tensor=us)
         case CollectiveCall():
             return CallTime(transfer=time_transfer(call.kind, call.message_bytes, call.gpus, rates.link).us)
-
-
-def _time_rows(bytes_moved: float, rates: ServingRates) -> CallTime:
-    """Return the time of a kernel that streams bytes; the floor is its time where there are few."""
-    return CallTime(
-        rows=bytes_moved / (rates.row_share * rates.bandwidth_gbps * _BYTES_PER_US),
-        floors=rates.small_kernel_us,
-    )

@@ -438,7 +438,6 @@ RESOURCES: tuple[Resource, ...] = (
             "operators.product_factor", "operators.attention_mma_share", "operators.exponentials_per_cycle",
             "operators.l2_slice_bytes_per_cycle_per_mib", part="", moves_part=False,
         ),
-        _latencies("serving.small_kernel_us"),
         _sizes("operators.l1_bytes_per_sm"),
         _ratios(
             "operators.process_nm", "operators.l2_store_factor",

@@ -303,12 +303,6 @@ class OperatorTraits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     splits_fp8_decode: bool | None = None
 
 
-class ServingLatencies(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What kernels of served models take beyond their bytes and operations, see `hwdb/serving.toml`."""
-
-    small_kernel_us: HardwareParameter  # floor of a small kernel in a CUDA graph
-
-
 class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An architecture: hwdb/arch/NAME.toml, or one in the user's folder, merged with its parents."""
 
@@ -338,7 +332,6 @@ class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     energy: WorkEnergy | None = None  # None: not known, and no clock follows from a power limit
     tensor_core_product: tuple[Tcgen05MmaTiming, ...] = ()  # empty: no tcgen05, or not measured
     operators: OperatorTraits = OperatorTraits()
-    serving: ServingLatencies | None = None  # None: those of `hwdb/serving.toml`
     sched: Mapping[SchedClass, SchedClassTiming]
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 import tomli
 
-from analyzer.hardware.schema import HardwareParameter, ServingLatencies
+from analyzer.hardware.schema import HardwareParameter
 from analyzer.resources import find_data_folder
 
 _FIGURES_FILE = "serving.toml"
@@ -29,14 +29,6 @@ class MeasuredRate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     gpu: str  # name of its file in `hwdb/gpu`
     tflops: HardwareParameter
-
-
-class MemoryFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Shares of the datasheet's bandwidth by what is streamed."""
-
-    kinds: tuple[str, ...]
-    has_ecc: bool = True  # of the product, see `DeviceMemory.has_ecc`
-    row_share: HardwareParameter  # kernels that stream rows, such as norms of heads and KV writes
 
 
 class TransferFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,10 +62,10 @@ class SpreadFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     experts: HardwareParameter
     nvlink: HardwareParameter
     pcie: HardwareParameter
-    floors: HardwareParameter
     host: HardwareParameter
     other_host: HardwareParameter  # of a framework of which no run taught
-    untaught: HardwareParameter  # factor on all of them
+    untaught: HardwareParameter  # factor on all of them where no run taught
+    taught: tuple[str, ...]  # architectures of the GPUs of the runs, of products with ECC memory
 
 
 class ServingFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -83,8 +75,6 @@ class ServingFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     sources: Mapping[str, str]
     tensor: TensorFigures
     measured: tuple[MeasuredRate, ...]
-    memory: tuple[MemoryFigures, ...]
-    architecture: ServingLatencies  # of GPUs whose architecture has none
     transfer: TransferFigures
     host: HostFigures
     spread: SpreadFigures

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.gpu_database import load_gpu
 from analyzer.hardware.schema import HardwareParameter
 from analyzer.hardware.serving_figures import ServingFigures, load_serving_figures
 from analyzer.ir.scheduling import Basis, TensorRate
@@ -75,14 +76,29 @@ def find_sustained_tflops(
     uses_measured: bool = True,
     figures: ServingFigures | None = None,
 ) -> HardwareParameter:
-    """Return the sustained rate of large 16-bit products in TF: given, measured, else by the rule."""
+    """Return the sustained rate of large 16-bit products in TF: given, measured, else by the rule.
+
+    Of an edited GPU the measured rate changes as much as the rule's.
+    """
     table = figures or load_serving_figures()
     if gemm_tflops is not None:
         return HardwareParameter(value=gemm_tflops, basis=Basis.MEASURED, source="given by the user")
     known = next((entry for entry in table.measured if entry.gpu == gpu.measured_key), None)
-    if uses_measured and known is not None:
-        source = table.sources.get(known.tflops.source, known.tflops.source)
+    if not uses_measured or known is None:
+        return _apply_rule(gpu, table)
+    source = table.sources.get(known.tflops.source, known.tflops.source)
+    edited = _apply_rule(gpu, table).value / _apply_rule(load_gpu(known.gpu), table).value
+    if edited == 1.0:
         return msgspec.structs.replace(known.tflops, source=source)
+    return HardwareParameter(
+        value=edited * known.tflops.value,
+        basis=Basis.ASSUMED,
+        source=f"{source}; scaled by what the rule says of the edit",
+    )
+
+
+def _apply_rule(gpu: Gpu, table: ServingFigures) -> HardwareParameter:
+    """Return the sustained rate by power and size; without a power limit a share of the peak."""
     peak = find_peak_tflops(gpu)
     tensor = table.tensor
     ceiling = tensor.ceiling.value * peak

@@ -78,6 +78,6 @@ def _list_sizes(call: OperatorCall) -> dict[str, float]:
                 "intermediate": call.intermediate,
             }
         case ElementwiseCall():
-            return {"bytes": call.bytes_moved}
+            return {"elements": call.elements, "inputs": 1}
         case CollectiveCall():
             return {"bytes": call.message_bytes, "gpus": call.gpus}

@@ -80,7 +80,7 @@ class ForecastCallEntry(Struct, frozen=True, kw_only=True):
         Mapping[str, float],
         Meta(
             description="What the time rests on: tensor rate, streams of weights, KV cache, rows and "
-            "experts, transfer, floors."
+            "experts, transfer."
         ),
     ]
 

@@ -194,7 +194,6 @@ def test_latent_attention_expands_in_prefill_and_absorbs_in_decode():
     assert find(decode, ProductCall, "fused_qkv_a_proj").n == 1536 + 512 + 64
     shared = find(decode, ProductCall, "shared_gate_up_proj")
     assert (shared.n, shared.count) == (2 * 2048 // 8, 58)
-    assert find(decode, ElementwiseCall, "quantize")
     mixed = make_step(config, deployment, Phase.MIXED, [16, 1, 1], [100, 31, 11])
     latents = [call for call in mixed.calls if isinstance(call, LatentAttentionCall)]
     assert [(call.query_lengths, call.is_decode) for call in latents] == [((16,), False), ((1, 1), True)]
@@ -268,3 +267,13 @@ def test_impossible_layouts_have_one_error(changes, deployment, message):
     with pytest.raises(UsageError, match=message) as raised:
         make_step(read_model_config({**DENSE, **changes}), deploy(**deployment), Phase.DECODE, [1], [1])
     assert raised.value.diagnostic.hint
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [(DataType.INT8, 4), (DataType.FP8, 0), (DataType.FP8_BLOCK, 0), (DataType.BF16, 0)],
+)
+def test_int8_activations_are_quantized_before_each_product_and_those_of_fp8_within(dtype, expected):
+    step = make_step(read_model_config(DENSE), deploy(dtype=dtype), Phase.DECODE, [1], [31])
+    calls = [call for call in step.calls if isinstance(call, ElementwiseCall) and call.name == "quantize"]
+    assert len(calls) == expected
