@@ -1,6 +1,6 @@
 """What comparisons of layouts share: how many there may be, prices, reasons of those that cannot be."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -12,10 +12,41 @@ from analyzer.hardware.gpu_database import load_gpu
 from analyzer.pipeline.forecast import ForecastOptions
 from analyzer.report.layout_entries import LayoutEntry
 from analyzer.text.errors import UsageError
+from analyzer.text.progress import ProgressCallback
 
 MAX_LAYOUTS = 512
 _MAX_LISTED_FAULTS = 3
 _Entry = TypeVar("_Entry", bound=LayoutEntry)
+_Report = TypeVar("_Report")
+
+
+def answer_layouts(
+    describe: Callable[[ForecastOptions], _Entry],
+    answer: Callable[[ForecastOptions], _Report],
+    fill: Callable[[_Entry, _Report], _Entry],
+    layouts: Sequence[ForecastOptions],
+    progress: ProgressCallback,
+) -> tuple[list[_Entry], list[_Report]]:
+    """Return the entries of all layouts, and the reports of those that are possible.
+
+    describe: gives the entry of a layout before it is answered; fill: adds what its report says.
+    Raises what `describe` does, and UsageError where no layout is possible.
+    """
+    entries: list[_Entry] = []
+    reports: list[_Report] = []
+    for done, layout in enumerate(layouts):
+        progress(done, len(layouts), _name_layout(layout))
+        base = describe(layout)
+        try:
+            report = answer(layout)
+        except UsageError as error:
+            entries.append(_refuse(base, error))
+            continue
+        reports.append(report)
+        entries.append(fill(base, report))
+    if not reports:
+        raise _make_all_impossible_error(entries)
+    return entries, reports
 
 
 def check_count(layouts: Sequence[ForecastOptions]) -> None:
@@ -50,18 +81,18 @@ def describe_layout(
     )
 
 
-def name_layout(layout: ForecastOptions) -> str:
+def _name_layout(layout: ForecastOptions) -> str:
     """Return a layout as progress shows it: `h100 tp 2 pp 1`."""
     return f"{layout.gpu} tp {layout.tensor_parallel} pp {layout.pipeline_parallel}"
 
 
-def refuse(entry: _Entry, error: UsageError) -> _Entry:
+def _refuse(entry: _Entry, error: UsageError) -> _Entry:
     """Return the entry of a layout that cannot be, with the reason."""
     reason: dict[str, Any] = {"reason": error.diagnostic.message, "hint": error.diagnostic.hint}
     return msgspec.structs.replace(entry, **reason)
 
 
-def make_all_impossible_error(entries: Sequence[LayoutEntry]) -> UsageError:
+def _make_all_impossible_error(entries: Sequence[LayoutEntry]) -> UsageError:
     """Return the error where no layout is possible: reasons of the first few, each once."""
     if len(entries) == 1:
         return UsageError(entries[0].reason, hint=entries[0].hint)

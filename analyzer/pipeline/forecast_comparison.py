@@ -21,12 +21,10 @@ from analyzer.forecast.comparison import (
 from analyzer.forecast.model_config import read_model_config
 from analyzer.forecast.request_trace import Request, RequestTrace, take_requests
 from analyzer.pipeline.compared_layouts import (
+    answer_layouts,
     check_count,
     describe_layout,
     list_once,
-    make_all_impossible_error,
-    name_layout,
-    refuse,
     warn_of_prices,
 )
 from analyzer.pipeline.forecast import ForecastOptions, find_config_file, forecast_model, name_model
@@ -69,20 +67,13 @@ def compare_layouts(
     model = read_model_config(source)
     trace = take_requests(requests)
     name = name_model(config, model)
-    entries: list[ComparedLayoutEntry] = []
-    reports: list[ForecastReport] = []
-    for done, layout in enumerate(layouts):
-        progress(done, len(layouts), name_layout(layout))
-        base = describe_layout(ComparedLayoutEntry, layout, model, given.prices)
-        try:
-            report = forecast_model(source, trace, layout, lists_operators=False)
-        except UsageError as error:
-            entries.append(refuse(base, error))
-            continue
-        reports.append(report)
-        entries.append(_fill_entry(base, report, trace, given))
-    if not reports:
-        raise make_all_impossible_error(entries)
+    entries, reports = answer_layouts(
+        lambda layout: describe_layout(ComparedLayoutEntry, layout, model, given.prices),
+        lambda layout: forecast_model(source, trace, layout, lists_operators=False),
+        lambda base, report: _fill_entry(base, report, trace, given),
+        layouts,
+        progress,
+    )
     return ForecastComparison(
         tool_version=__version__,
         model_fingerprint=compute_model_fingerprint(),

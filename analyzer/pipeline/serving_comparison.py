@@ -11,19 +11,16 @@ from analyzer.forecast.comparison import compute_run_cost, compute_token_cost
 from analyzer.forecast.model_config import read_model_config
 from analyzer.forecast.request_trace import Request, RequestTrace, take_requests
 from analyzer.pipeline.compared_layouts import (
+    answer_layouts,
     check_count,
     describe_layout,
     list_once,
-    make_all_impossible_error,
-    name_layout,
-    refuse,
     warn_of_prices,
 )
 from analyzer.pipeline.forecast import ForecastOptions, find_config_file, name_model
 from analyzer.pipeline.serving import ServingOptions, list_load_warnings, make_served_load, simulate_model
 from analyzer.report.serving_comparison_schema import ServedLayoutEntry, ServingComparison
 from analyzer.report.serving_schema import ServingRateEntry, ServingReport
-from analyzer.text.errors import UsageError
 from analyzer.text.progress import ProgressCallback, ignore_progress
 from analyzer.version import __version__
 
@@ -52,23 +49,15 @@ def compare_served_layouts(
     model = read_model_config(source)
     asked = msgspec.structs.replace(options or ServingOptions(), finds_rates=True)
     load = make_served_load(trace, asked)
-    entries: list[ServedLayoutEntry] = []
-    reports: list[ServingReport] = []
-    n_short = 0
-    for done, layout in enumerate(layouts):
-        progress(done, len(layouts), name_layout(layout))
-        base = describe_layout(ServedLayoutEntry, layout, model, prices)
-        try:
-            report = simulate_model(source, trace, layout, asked)
-        except UsageError as error:
-            entries.append(refuse(base, error))
-            continue
-        reports.append(report)
-        at_rate = _find_rate(report)
-        n_short += at_rate is not None and not at_rate.is_long_enough
-        entries.append(_fill_entry(base, report, at_rate))
-    if not reports:
-        raise make_all_impossible_error(entries)
+    entries, reports = answer_layouts(
+        lambda layout: describe_layout(ServedLayoutEntry, layout, model, prices),
+        lambda layout: simulate_model(source, trace, layout, asked),
+        _fill_entry,
+        layouts,
+        progress,
+    )
+    at_rates = [_find_rate(report) for report in reports]
+    n_short = sum(at_rate is not None and not at_rate.is_long_enough for at_rate in at_rates)
     first = reports[0]
     return ServingComparison(
         tool_version=__version__,
@@ -105,10 +94,9 @@ def _warn_of_short_loads(n_short: int, n_layouts: int) -> tuple[str, ...]:
     )
 
 
-def _fill_entry(
-    base: ServedLayoutEntry, report: ServingReport, at_rate: ServingRateEntry | None
-) -> ServedLayoutEntry:
+def _fill_entry(base: ServedLayoutEntry, report: ServingReport) -> ServedLayoutEntry:
     """Return the entry of a layout that is possible."""
+    at_rate = _find_rate(report)
     found = msgspec.structs.replace(
         base,
         is_possible=True,
