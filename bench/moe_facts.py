@@ -1,11 +1,10 @@
 """Compile the fused-MoE kernel for an architecture, and write the table of facts that `tune rank` reads.
 
-    python bench/moe_facts.py 80 86 89 90 120 [--jobs 2] [--cubins FOLDER]
+    python bench/moe_facts.py 80 86 89 90 100 120 [--jobs 2] [--cubins FOLDER]
 
 Needs Triton 3.4 beside this package's own dependencies (`PYTHONPATH` may name it) and no GPU: about 0.6 s of
 a core for each of 240 to 410 codes. `--cubins` takes `FOLDER/sm_ARCH/TILE_wWARPS_sSTAGES.cubin` compiled
-before, each with its `.json` of shared bytes. sm_100 is missing: there one elected warp issues the products,
-which an analysis without a launch does not see.
+before, each with its `.json` of shared bytes.
 """
 
 import argparse
@@ -26,6 +25,7 @@ REFERENCE_GPUS = {
     86: "a40",
     89: "l40s",
     90: "h100-sxm",
+    100: "b200",
     120: "rtx-pro-6000-blackwell-server",
 }
 _NAME = re.compile(r"(\d+)x(\d+)x(\d+)_w(\d+)_s(\d+)")

@@ -43,7 +43,7 @@ Floats = NDArray[np.float64]
 BOUNDS = ("DRAM", "L2", "SMs")
 
 
-_WARPGROUP_ROWS = 64  # tiles with as many use warpgroup products where there are any
+_WARPGROUP_ROWS = 64  # tiles with as many use asynchronous products where there are any
 _UNITS_PER_GB = 1e3  # bytes per microsecond
 
 
@@ -90,7 +90,7 @@ class MoeTimeModel:
     def _prepare_cycles(self) -> None:
         """Compute the busiest pipe and the chain of each code, in cycles of an iteration."""
         facts, figures = self.facts, self.figures
-        has_warpgroups = self.gpu.has_unit(SchedClass.MMA_WARPGROUP)
+        has_warpgroups = self.gpu.has_unit(SchedClass.MMA_WARPGROUP, SchedClass.MMA_TENSOR_CORE)
         is_warpgroup = has_warpgroups & (facts.codes[:, 0] >= _WARPGROUP_ROWS)
         efficiency = np.where(is_warpgroup, figures.warpgroup_mma_efficiency, figures.warp_mma_efficiency)
         tensor = facts.get_column("tensor_cycles") * self.tensor_ratio / efficiency
