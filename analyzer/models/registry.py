@@ -153,6 +153,8 @@ def _make_unknown_model_error(group: ModelGroup, name: str) -> UsageError:
     for other in (KERNEL_MODELS, OPERATOR_MODELS):
         if name in list_models(other):
             return UsageError(f"--model {name} takes {other.takes}", hint=known)
+    if not read_entry_points(group):  # an installation from before a model was declared
+        known = f"install warplens again (`pip install`), which declares those of papers; {known}"
     near = get_close_matches(name, names, n=1)
     return UsageError(
         f"--model {name}: no such {group.kind}", hint=f"did you mean {near[0]}?" if near else known

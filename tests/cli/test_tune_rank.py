@@ -46,7 +46,7 @@ def test_text_shows_the_best_and_what_was_left_out(capsys) -> None:
     ("arguments", "message"),
     [
         ([*COMMAND, "--gpu", "nope"], "no GPU is called"),
-        ([*COMMAND, "--gpu", "b200"], "sm_90"),
+        ([*COMMAND, "--gpu", "t4"], "sm_90"),
         ([*COMMAND, "--gpu", "mi300x"], "operator models only"),
         ([*COMMAND, "--gpu", "a40", "--dtype", "fp8"], "bf16, fp16"),
         ([*COMMAND[:2], "--kernel", "softmax", *SIZES, "--gpu", "a40"], "one of: fused_moe"),

@@ -97,6 +97,14 @@ def test_the_papers_models_join_by_entry_points() -> None:
     assert list_own_models(OPERATOR_MODELS) == ("ours",)
 
 
+def test_a_stale_installation_is_told_to_install_again(publish: Publish, monkeypatch) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [])
+    registry.read_entry_points.cache_clear()
+    with pytest.raises(UsageError) as error:
+        registry.find_model("amali")
+    assert "install warplens again" in error.value.diagnostic.hint
+
+
 def test_listing_imports_no_model_and_our_own_models_need_no_entry_points() -> None:
     code = (
         "import sys; from analyzer.models import registry; registry.find_model('roofline')\n"
