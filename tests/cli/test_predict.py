@@ -87,6 +87,13 @@ def test_kernels_that_nobody_timed_are_less_certain_than_those_that_answer_for_t
     assert ("the interval spans those of sglang" in asked["basis"]) == spans
 
 
+@pytest.mark.parametrize("backend", [(), ("--backend", "trtllm"), ("--backend", "vllm")])
+def test_where_no_kernels_that_taught_can_run_they_are_transferred(capsys, backend):
+    code, out, _ = _run(capsys, *_GEMM, "--dtype", "nvfp4", "--gpu", "rtx-5090", *backend, "--format", "json")
+    assert code == 0
+    assert "transferred from b200, gb200" in json.loads(out)["predictions"][0]["basis"]
+
+
 def test_options_of_other_operators_are_refused(capsys):
     code, _, err = _run(
         capsys, "predict", "rmsnorm", "--rows", "8", "--columns", "64", "--m", "4", "--gpu", "h100"

@@ -104,14 +104,14 @@ def find_weights(
 ) -> LearnedWeights | None:
     """Return the weights of a batch, None if there are none; of a backend without any, the usual one's.
 
-    hardware: that its kernels must be able to run on.
+    hardware: that its kernels must be able to run on, if the usual ones have weights.
     Raises UsageError for a file that is none.
     """
     found = _find_own_weights(family, batch, folder, hardware)
     if found is None and isinstance(batch, _BackedBatch) and batch.backend is not None:
         usual = msgspec.structs.replace(batch, backend=None)
-        return find_weights(family, usual, folder) if family.serves(usual) else None
-    return found
+        found = find_weights(family, usual, folder) if family.serves(usual) else None
+    return found or _find_named(family.choose_weights(batch), folder)
 
 
 def _find_own_weights(
