@@ -93,9 +93,11 @@ class OperatorTimer:
         return float(us * level**sm_share)
 
     def _find_attention(self, call: AnyAttentionCall) -> _Answer:
-        if call not in self._attention:
+        found = self._attention.get(call)  # a call has many lengths: one look costs more than the rest
+        if found is None:
             self.prepare_attention((call,))
-        return self._attention[call]
+            found = self._attention[call]
+        return found
 
     def prepare_attention(self, calls: Iterable[AnyAttentionCall]) -> None:
         """Ask for all calls that were not asked for, those that differ in their lengths at once."""

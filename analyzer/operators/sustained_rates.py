@@ -108,7 +108,7 @@ def _apply_rule(gpu: Gpu, table: ServingFigures) -> HardwareParameter:
             value=0.75 * peak, basis=Basis.ASSUMED, source="0.75 of the datasheet's peak"
         )
     return HardwareParameter(
-        value=_compute_soft_minimum(ceiling, limited, tensor.softness.value),
+        value=compute_soft_minimum(ceiling, limited, tensor.softness.value),
         basis=Basis.ASSUMED,
         source="rule by power, size and process (hwdb/serving.toml)",
     )
@@ -125,7 +125,8 @@ def compute_power_limited_tflops(gpu: Gpu, figures: ServingFigures) -> float | N
     return float(factor.value * power_w**exponent * full ** (1.0 - exponent))
 
 
-def _compute_soft_minimum(first: float, second: float, softness: float) -> float:
+def compute_soft_minimum(first: float, second: float, softness: float) -> float:
+    """Return (first^-softness + second^-softness)^(-1 / softness) of rates > 0."""
     low, high = sorted((first, second))
     return float(low / (1.0 + (low / high) ** softness) ** (1.0 / softness))
 

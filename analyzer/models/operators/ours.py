@@ -63,8 +63,9 @@ def _ask_others(
     """Return predictions by the weights of backends that have their own, but for those that were asked."""
     hardware, others = read_operator_hardware(gpu), {}
     for backend in Backend:
-        other = find_family(msgspec.structs.replace(batch, backend=backend))
-        asked = other.resolve(msgspec.structs.replace(batch, backend=backend), hardware)
+        asked: OperatorBatch = msgspec.structs.replace(batch, backend=backend)
+        other = find_family(asked)
+        asked = other.resolve(asked, hardware)
         own_weights = _find_own_weights(other, asked, folder, hardware)
         if own_weights is not None and own_weights.name != asked_weights:
             others[backend] = predict_with_weights(asked, gpu, other, own_weights)

@@ -23,14 +23,20 @@ from analyzer.operators.dispatched_tiles import (
     list_dispatched_types,
 )
 from analyzer.operators.families.gemm import (
+    POWER_SOFTNESS,
     count_bytes,
+    count_reread_bytes,
     count_trailing_zeros,
+    find_missing_share,
     find_working_set,
+    join_terms,
+    time_quantization,
 )
 from analyzer.operators.family import FittedParameter, OperatorFamily, Parameters, ReferenceTerms
 from analyzer.operators.hardware_figures import OperatorHardware
 from analyzer.operators.names import Operator
-from analyzer.operators.retention import compute_lost_share
+from analyzer.operators.overlap import add_by_norm
+from analyzer.operators.sustained_rates import compute_soft_minimum
 
 Matrix = NDArray[np.float64]
 
@@ -56,35 +62,23 @@ def compute_terms(batch: ProductBatch, hardware: OperatorHardware, parameters: P
     tensor, step, store = _time_tile(batch, tiles, np.minimum(ctas, hardware.sm_count), hardware, parameters)
     steps = np.ceil(batch.k / tiles.depth)
     if hardware.has_asynchronous_mma:
-        tile = _join(steps * step, store, 4.0) + parameters["asynchronous_tile_cycles"]
+        tile = add_by_norm(steps * step, store, 4.0) + parameters["asynchronous_tile_cycles"]
     else:
         tile = steps * step + (store + parameters["tile_cycles"]) / tiles.resident
     sm_us = rounds * tile / hardware.boost_mhz
-    dram_us = _time_dram(batch, tiles, ctas, hardware, parameters)
-    quantize_us = _time_quantization(batch, hardware, parameters)
-    launch_us = np.full(len(batch), parameters["launch_cycles"] / hardware.boost_mhz)
-    norm = parameters["norm"]
-    busy, streaming = sm_us**norm, dram_us**norm
-    product_us = (busy + streaming) ** (1.0 / norm)
-    total = launch_us + quantize_us + product_us
     to_us = rounds / hardware.boost_mhz
-    return ReferenceTerms(
-        names=("tensor", "load", "store", "dram", "quantize", "launch"),
-        terms_us=np.stack(
-            [
-                to_us * steps * tensor,
-                to_us * steps * (step - tensor),
-                np.maximum(sm_us - to_us * steps * step, 0.0),
-                dram_us,
-                quantize_us,
-                launch_us,
-            ],
-            axis=1,
-        ),
-        total_us=total,
-        flops=2.0 * batch.batch * batch.m * batch.n * batch.k,
-        dram_bytes=count_bytes(batch).sum(axis=0),
-        sm_share=busy / (busy + streaming) * product_us / total,
+    return join_terms(
+        batch,
+        {
+            "tensor": to_us * steps * tensor,
+            "load": to_us * steps * (step - tensor),
+            "store": np.maximum(sm_us - to_us * steps * step, 0.0),
+        },
+        sm_us=sm_us,
+        dram_us=_time_dram(batch, tiles, ctas, hardware, parameters),
+        quantize_us=_time_quantization(batch, hardware, parameters),
+        launch_us=np.full(len(batch), parameters["launch_cycles"] / hardware.boost_mhz),
+        norm=parameters["norm"],
     )
 
 
@@ -107,14 +101,14 @@ def _time_tile(
     cycles_per_us = hardware.sm_count * hardware.boost_mhz
     peak = _TENSOR_SHARE * hardware.find_peak_tflops(batch.dtype)
     by_power = _BURST * hardware.sustained.find(batch.dtype)
-    fma = (peak**-6.0 + by_power**-6.0) ** (-1.0 / 6.0) * 1e6 / (2.0 * cycles_per_us)
+    fma = compute_soft_minimum(peak, by_power, POWER_SOFTNESS) * 1e6 / (2.0 * cycles_per_us)
     l2_bytes = hardware.l2_gbps * 1e3 / hardware.boost_mhz * parameters["l2_share"] / busy_sms
     load_bytes = np.minimum(l2_bytes, _SM_BYTES)
     store_bytes = np.minimum(l2_bytes * parameters["store_share"], _SM_BYTES)
     elements = tiles.rows * tiles.columns
     tensor = elements * tiles.depth / (fma * np.minimum(tiles.warps / _SUBPARTITIONS, 1.0))
     asked = tiles.rows / tiles.cluster_columns + tiles.columns / tiles.cluster_rows
-    step = _join(tensor, asked * tiles.depth * batch.dtype.activation_bytes / load_bytes, 4.0)
+    step = add_by_norm(tensor, asked * tiles.depth * batch.dtype.activation_bytes / load_bytes, 4.0)
     if hardware.has_asynchronous_mma:
         step = step + _STEP_CYCLES
     return tensor, step, elements * batch.dtype.output_bytes / store_bytes
@@ -129,28 +123,17 @@ def _time_dram(
 ) -> Column:
     """Return the time of operands and output that the L2 does not keep, and of what waves read again."""
     least = count_bytes(batch)
-    missing = compute_lost_share(
-        find_working_set(batch, least, hardware),
-        hardware.l2_bytes,
-        parameters["resident_limit"],
-        is_whole=hardware.is_l2_whole,
-    )
-    operands = least[0] + least[1]
-    beyond = np.clip(1.0 - hardware.l2_bytes / np.maximum(operands, 1.0), 0.0, 1.0)
+    missing = find_missing_share(batch, least, hardware, parameters["resident_limit"])
     loads = ctas * batch.k * (tiles.rows + tiles.columns) * batch.dtype.activation_bytes
-    waves = loads / np.sqrt(np.minimum(hardware.sm_count, ctas))
-    again = parameters["reread_share"] * beyond * np.maximum(waves - operands, 0.0)
+    again = parameters["reread_share"] * count_reread_bytes(loads, ctas, least, hardware)
     time_us: Column = (least.sum(axis=0) * missing + again) / _find_dram_rate(hardware)
     return time_us
 
 
 def _time_quantization(batch: ProductBatch, hardware: OperatorHardware, parameters: Parameters) -> Column:
     """Return the time in which activations are read in BF16 and written narrow, by one CTA per row."""
-    rows = batch.batch * batch.m
-    moved = 3.0 * rows * batch.k
-    lost = np.clip(2.0 * moved / hardware.l2_bytes - 2.0, 0.0, 1.0)
-    bytes_us = moved / (hardware.l2_gbps * 1e3) + moved * lost / _find_dram_rate(hardware)
-    rows_us = rows / hardware.sm_count * parameters["row_cycles"] / hardware.boost_mhz
+    bytes_us = time_quantization(batch, hardware, _find_dram_rate(hardware))
+    rows_us = batch.batch * batch.m / hardware.sm_count * parameters["row_cycles"] / hardware.boost_mhz
     time_us: Column = _QUANTIZED_SHARE * bytes_us + rows_us
     return time_us
 
@@ -158,11 +141,6 @@ def _time_quantization(batch: ProductBatch, hardware: OperatorHardware, paramete
 def _find_dram_rate(hardware: OperatorHardware) -> float:
     """Return bytes per microsecond."""
     return hardware.dram_gbps * _DRAM_SHARE * 1e3
-
-
-def _join(one: Column, other: Column, norm: float) -> Column:
-    both: Column = (one**norm + other**norm) ** (1.0 / norm)
-    return both
 
 
 def compute_features(batch: ProductBatch, hardware: OperatorHardware, terms: ReferenceTerms) -> Matrix:

@@ -14,6 +14,8 @@ Example: 4096 x 4096 x 4096 on 132 SMs in tiles of 128 x 256 are 512 tiles, 4 pe
 do: 3 % are lost to the last wave.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
@@ -23,6 +25,7 @@ from analyzer.operators.family import FittedParameter, OperatorFamily, Parameter
 from analyzer.operators.hardware_figures import OperatorHardware
 from analyzer.operators.names import Backend, DataType, Operator
 from analyzer.operators.retention import STORED_SPACE, compute_lost_share
+from analyzer.operators.sustained_rates import compute_soft_minimum
 
 Matrix = NDArray[np.float64]
 
@@ -130,9 +133,10 @@ def find_sustained_tflops(dtype: DataType, hardware: OperatorHardware, parameter
         return peak
     picojoules = parameters["picojoules"] * (dtype.activation_bytes / 2.0) ** _ENERGY_EXPONENT
     by_power = hardware.tdp_w / picojoules
-    return float((peak**-6.0 + by_power**-6.0) ** (-1.0 / 6.0))
+    return compute_soft_minimum(peak, by_power, POWER_SOFTNESS)
 
 
+POWER_SOFTNESS = 6.0  # of the minimum of what tensor cores and power allow
 _ENERGY_EXPONENT = 0.6  # of the operands' width: INT8 on an A100 and FP8 on an L40S take .5 to .65 of BF16's
 _STORED_RATE = 0.35  # of the L2's bandwidth
 # Of the L2. Small weights on an L40S, taught by TensorRT-LLM's warm rows, against SGLang's cold ones: a mean
@@ -160,51 +164,72 @@ def compute_terms(batch: ProductBatch, hardware: OperatorHardware, parameters: P
     plan = choose_tiles(batch, hardware, parameters)
     least = count_bytes(batch)
     sm_us = plan.cycles / hardware.boost_mhz
-    once = least.sum(axis=0)
-    again = parameters["reread_share"] * _count_reread_bytes(plan, least, hardware)
-    missing = compute_lost_share(
-        find_working_set(batch, least, hardware),
-        hardware.l2_bytes,
-        parameters["resident_limit"],
-        is_whole=hardware.is_l2_whole,
-    )
+    again = parameters["reread_share"] * count_reread_bytes(plan.loads_bytes, plan.tiles, least, hardware)
+    missing = find_missing_share(batch, least, hardware, parameters["resident_limit"])
     dram_rate = hardware.dram_gbps * parameters["dram_share"] * 1e3
     stored = least[2] * (1.0 - missing) / (hardware.l2_gbps * 1e3 * _STORED_RATE)
-    dram_us = (once * missing + again) / dram_rate + stored + parameters["dram_ramp_us"]
-    quantize_us = parameters["module_us"] + _time_quantization(batch, hardware, parameters)
-    launch_us = np.full(len(batch), parameters["launch_us"])
-    norm = parameters["norm"]
+    dram_us = (least.sum(axis=0) * missing + again) / dram_rate + stored + parameters["dram_ramp_us"]
+    return join_terms(
+        batch,
+        {
+            "tensor": plan.tensor_cycles / hardware.boost_mhz,
+            "load": plan.load_cycles / hardware.boost_mhz,
+            "ramp": plan.ramp_cycles / hardware.boost_mhz,
+        },
+        sm_us=sm_us,
+        dram_us=dram_us,
+        quantize_us=parameters["module_us"]
+        + parameters["module_share"] * time_quantization(batch, hardware, dram_rate),
+        launch_us=np.full(len(batch), parameters["launch_us"]),
+        norm=parameters["norm"],
+    )
+
+
+def join_terms(
+    batch: ProductBatch,
+    sm_terms_us: Mapping[str, Column],
+    *,
+    sm_us: Column,
+    dram_us: Column,
+    quantize_us: Column,
+    launch_us: Column,
+    norm: float,
+) -> ReferenceTerms:
+    """Return launch + quantization + (sm^norm + dram^norm)^(1 / norm) of products, with its terms.
+
+    sm_terms_us: what the time of the SMs is made of.
+    """
     busy, streaming = sm_us**norm, dram_us**norm
     product_us = (busy + streaming) ** (1.0 / norm)
     total = launch_us + quantize_us + product_us
     return ReferenceTerms(
-        names=("tensor", "load", "ramp", "dram", "quantize", "launch"),
-        terms_us=np.stack(
-            [
-                plan.tensor_cycles / hardware.boost_mhz,
-                plan.load_cycles / hardware.boost_mhz,
-                plan.ramp_cycles / hardware.boost_mhz,
-                dram_us,
-                quantize_us,
-                launch_us,
-            ],
-            axis=1,
-        ),
+        names=(*sm_terms_us, "dram", "quantize", "launch"),
+        terms_us=np.stack([*sm_terms_us.values(), dram_us, quantize_us, launch_us], axis=1),
         total_us=total,
         flops=2.0 * batch.batch * batch.m * batch.n * batch.k,
-        dram_bytes=once,
+        dram_bytes=count_bytes(batch).sum(axis=0),
         sm_share=busy / (busy + streaming) * product_us / total,
     )
 
 
-def _time_quantization(batch: ProductBatch, hardware: OperatorHardware, parameters: Parameters) -> Column:
-    """Return the time in which a module reads the activations in BF16 and writes them narrow: L2 and DRAM."""
+def time_quantization(batch: ProductBatch, hardware: OperatorHardware, dram_rate: float) -> Column:
+    """Return the time in which the L2, and the DRAM, read the activations in BF16 and write them narrow.
+
+    dram_rate: bytes per microsecond.
+    """
     moved = 3.0 * batch.batch * batch.m * batch.k
     lost = np.clip(2.0 * moved / hardware.l2_bytes - 2.0, 0.0, 1.0)
     from_l2 = moved / (hardware.l2_gbps * 1e3)
-    from_dram = moved * lost / (hardware.dram_gbps * parameters["dram_share"] * 1e3)
-    time_us: Column = parameters["module_share"] * (from_l2 + from_dram)
+    time_us: Column = from_l2 + moved * lost / dram_rate
     return time_us
+
+
+def find_missing_share(
+    batch: ProductBatch, least: Matrix, hardware: OperatorHardware, resident_limit: float
+) -> Column:
+    """Return the share of operands and output that the L2 does not keep from one use to the next."""
+    passed = find_working_set(batch, least, hardware)
+    return compute_lost_share(passed, hardware.l2_bytes, resident_limit, is_whole=hardware.is_l2_whole)
 
 
 def find_working_set(batch: ProductBatch, least: Matrix, hardware: OperatorHardware) -> Column:
@@ -223,7 +248,9 @@ def find_working_set(batch: ProductBatch, least: Matrix, hardware: OperatorHardw
     return np.maximum(passed, _COLD_PASSED * hardware.l2_bytes) if batch.is_cold else passed
 
 
-def _count_reread_bytes(plan: TilePlan, least: Matrix, hardware: OperatorHardware) -> Column:
+def count_reread_bytes(
+    loads_bytes: Column, tiles: Column, least: Matrix, hardware: OperatorHardware
+) -> Column:
     """Return the bytes that waves read again because the operands do not fit into the L2.
 
     A wave covers a square of sqrt(SMs) by sqrt(SMs) tiles, so of its loads one in sqrt(SMs) leaves the L2;
@@ -231,7 +258,7 @@ def _count_reread_bytes(plan: TilePlan, least: Matrix, hardware: OperatorHardwar
     """
     operands = least[0] + least[1]
     missing = np.clip(1.0 - hardware.l2_bytes / np.maximum(operands, 1.0), 0.0, 1.0)
-    wave_loads = plan.loads_bytes / np.sqrt(np.minimum(hardware.sm_count, plan.tiles))
+    wave_loads = loads_bytes / np.sqrt(np.minimum(hardware.sm_count, tiles))
     again: Column = missing * np.maximum(wave_loads - operands, 0.0)
     return again
 
