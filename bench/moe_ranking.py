@@ -3,10 +3,12 @@
     python bench/moe_ranking.py [--fit]
 
 The lists (288 shapes each on A100, A40 and H800) name the configurations within 1 % of the best of a sweep;
-the sweep of traces/h100 has all times of 20 shapes. Constants of the model are fitted on half of the shapes:
-those where the number of the model (sorted by experts, topk, hidden, intermediate) and that of the batch add
-up to an even one, of the H100 every other shape. `--fit` fits them again, and once without each GPU, in about
-three minutes of one core; without it the figures of the constants in the code are shown.
+the sweep of traces/h100 has all times of 20 shapes. Figures of the tiles' times are fitted on half of the
+shapes: those where the number of the model (sorted by experts, topk, hidden, intermediate) and that of the
+batch add up to an even one, of the H100 every other shape; and on the times of the default configuration that
+teach the operator model. `--fit` fits them again, and once without each GPU, in about two minutes of one
+core, and prints what hwdb/tuning/fused_moe.toml holds; the codes of hwdb/tuning/fused_moe-chosen.csv come
+from the same half.
 """
 
 import argparse
@@ -14,22 +16,43 @@ import csv
 import json
 import lzma
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as parquet
 from markdown import render_table
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 from numpy.typing import NDArray
+from operator_data import pipeweave_moe
 
+from analyzer.hardware.gpu_database import load_gpu
 from analyzer.hardware.gpu_selection import find_gpus
-from analyzer.tuning.fused_moe_space import CONFIG_COLUMNS, KERNEL, Integers, MoeShape
+from analyzer.operators.expert_tiles import (
+    ProductShape,
+    TileCode,
+    TileConfiguration,
+    compute_tile_terms,
+    list_tile_parameters,
+    load_tile_figures,
+)
+from analyzer.operators.families.moe import FAMILY
+from analyzer.operators.family import Parameters
+from analyzer.operators.hardware_figures import OperatorHardware, read_operator_hardware
+from analyzer.operators.measured import MeasuredBatch
+from analyzer.tuning.chosen_codes import CHOSEN_COLUMNS, ChosenCodes, load_chosen_codes
+from analyzer.tuning.fused_moe_space import (
+    CODE_COLUMNS,
+    CONFIG_COLUMNS,
+    KERNEL,
+    Integers,
+    MoeShape,
+    find_most_rows,
+)
 from analyzer.tuning.kernel_facts import load_shipped_facts
-from analyzer.tuning.moe_figures import MoeFigures, load_moe_figures
 from analyzer.tuning.moe_ranking import compute_intervals, find_candidates
-from analyzer.tuning.moe_time_model import Floats, MoeTimeModel
+from analyzer.tuning.moe_time_model import Floats, MoeTimeModel, make_time_model, spread_shape
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "moe-ranking.md"
@@ -37,41 +60,39 @@ FITS = ROOT / "bench" / "splits" / "moe-ranking-fits.json"
 DATA = ROOT.parent / "shared" / "data" / "pipeweave"
 LISTS = {"a100-80gb-sxm": "A100-80GB_SXM", "a40": "A40", "h800-sxm": "H800"}
 SWEEP_GPU = "h100-sxm"
-_ROW_GPUS = {
-    "A100-80GB SXM": "a100-80gb-sxm", "A40": "a40", "H800": "h800-sxm",
-}  # fmt: skip
 _WITHIN = 1.0101
 _SHAPE = ("M", "E", "topk", "H", "N")
 _SWEEP_CONFIG = re.compile(r"/(\d+)x(\d+)x(\d+)_g(\d+)_w(\d+)_s(\d+)$")
-_TEMPERATURE, _PRIOR_WIDTH, _TIME_WEIGHT = 0.006, 0.35, 12.0
-_MAX_ERROR = 0.3
-# Where fits begin, and what they are held to: read off single rows, before any fit.
+CHOSEN = ROOT / "hwdb" / "tuning" / f"{KERNEL}-chosen.csv"
+# Where fits begin.
 _STARTS = {
-    "hbm_efficiency": 0.95,
-    "gddr_efficiency": 0.885,
-    "hbm_piece_64": 0.67,
-    "hbm_piece_128": 0.98,
-    "hbm_piece_256": 1.01,
-    "gddr_piece_64": 0.93,
-    "gddr_piece_128": 0.97,
-    "gddr_piece_256": 0.98,
-    "queue": 0.3,
-    "held_share": 1.0,
+    "dram_share": 1.05,
+    "graphics_dram_share": 0.93,
+    "short_row_share": 0.985,
+    "middle_row_share": 1.02,
+    "graphics_short_row_share": 0.94,
+    "graphics_middle_row_share": 0.985,
     "group_cost": 0.006,
-    "drain_cost": 0.03,
-    "l2_efficiency": 0.95,
-    "warp_mma_efficiency": 0.93,
-    "warpgroup_mma_efficiency": 0.95,
-    "exposed_cycles": 400.0,
-    "load_cycles": 450.0,
-    "cta_cycles": 2300.0,
-    "spread": 0.04,
-    "launch_us": 1.9,
-    "norm": 4.0,
-    "latency_norm": 2.7,
+    "l2_share": 0.82,
+    "request_sharing": 1.7,
+    "warp_mma_efficiency": 1.1,
+    "asynchronous_mma_efficiency": 0.9,
+    "shared_share": 1.0,
+    "load_cycles": 470.0,
+    "cta_cycles": 2170.0,
+    "tail_share": 0.036,
+    "launch_us": 1.8,
+    "sharpness": 5.8,
+    "latency_sharpness": 1.8,
+    "resident_limit": 0.78,
+    "reused_share": 0.4,
 }
-START = replace(load_moe_figures(), **_STARTS)
-_TEACHING_STEP = 3  # every third shape of the teaching half is enough for so few constants
+# Of the fit: predicted time in which a weight falls by e, first to find the way, then as it counts; weights
+# of the errors of best configurations' times and of the default one's; pull towards where the fit begins.
+_TEMPERATURES, _TIME_WEIGHT, _DEFAULT_WEIGHT, _PULL = (0.012, 0.006), 12.0, 15.0, 0.08
+_MAX_ERROR = 0.3
+_SLOW, _NEAR = 1.3, 1.15  # over the best: known times that do not count, candidates that do
+_TEACHING_STEP = 2  # every other shape of the teaching half is enough for so few figures
 
 
 class Case(Struct, frozen=True, eq=False):
@@ -87,15 +108,26 @@ class Case(Struct, frozen=True, eq=False):
     is_whole_sweep: bool
     is_teaching: bool
 
-    def predict(self, constants: MoeFigures) -> Floats:
+    def predict(self, parameters: Parameters) -> Floats:
         """Return the times of all candidates."""
-        return self.model.set_figures(constants).predict(self.shape, self.configs, self.rows).time_us
+        return self.model.predict(self.shape, self.configs, self.rows, parameters).time_us
+
+    def narrow(self, chosen: ChosenCodes) -> "Case":
+        """Return the case with the candidates that a ranking lists."""
+        found = find_candidates(self.shape, self.model, chosen)
+        listed = {tuple(each) for each in found.configs.tolist()}
+        return self.select(np.array([tuple(each) in listed for each in self.configs.tolist()]))
+
+    def select(self, kept: NDArray[np.bool_]) -> "Case":
+        """Return the case with some of the candidates."""
+        columns = {name: getattr(self, name)[kept] for name in ("configs", "rows", "known_us", "is_good")}
+        return replace(self, **columns)
 
 
 def make_model(gpu: str) -> MoeTimeModel:
     """Return the model of a GPU with the shipped figures."""
     found = find_gpus(gpu)[0]
-    return MoeTimeModel(found, load_shipped_facts(KERNEL, found.file.arch), load_moe_figures())
+    return make_time_model(found, load_shipped_facts(KERNEL, found.file.arch))
 
 
 def make_case(
@@ -180,10 +212,22 @@ def score(cases: Sequence[Case], orders: Sequence[Integers], times: Sequence[Flo
     )
 
 
-def score_model(cases: Sequence[Case], constants: MoeFigures) -> Score:
-    """Return what the model reaches."""
-    times = [case.predict(constants) for case in cases]
-    return score(cases, [np.argsort(each, kind="stable") for each in times], times)
+def score_model(cases: Sequence[Case], parameters: Parameters, chosen: ChosenCodes | None = None) -> Score:
+    """Return what the model reaches, with candidates narrowed to what sweeps chose where given."""
+    listed = cases if chosen is None else [case.narrow(chosen) for case in cases]
+    times = [case.predict(parameters) for case in listed]
+    return score(listed, [np.argsort(each, kind="stable") for each in times], times)
+
+
+def collect_chosen(cases: Mapping[str, Sequence[Case]], *, without: str = "") -> ChosenCodes:
+    """Return the codes among the best of the lists' teaching shapes, by the tallest tile of the shape."""
+    found: dict[int, set[tuple[int, ...]]] = {}
+    for gpu in LISTS:
+        for case in cases[gpu] if gpu != without else ():
+            if case.is_teaching or without:
+                codes = case.configs[case.is_good][:, CODE_COLUMNS]
+                found.setdefault(find_most_rows(case.shape), set()).update(map(tuple, codes.tolist()))
+    return {rows: frozenset(codes) for rows, codes in found.items()}
 
 
 def order_by_rule(case: Case) -> Integers:
@@ -207,95 +251,137 @@ def order_by_chance(case: Case) -> Integers:
     return np.random.default_rng(seed).permutation(len(case.configs))
 
 
-def fit(cases: Sequence[Case], start: MoeFigures, n_evaluations: int) -> MoeFigures:
-    """Return constants for a ranking that puts good configurations first and times that are right.
+class Pool(Struct, frozen=True, eq=False):
+    """Candidates of many shapes on one GPU, one after the other, so that all take one evaluation."""
+
+    hardware: OperatorHardware
+    shape: ProductShape
+    configuration: TileConfiguration
+    code: TileCode
+    case: Integers  # number of the case of each candidate
+    is_good: NDArray[np.bool_]
+    known_us: Floats  # NaN where not known, or too slow to count
+
+    def compute_loss(self, parameters: Parameters, temperature: float) -> float:
+        """Return the mean loss of the shapes: of the ranking, and of the times of the best."""
+        terms = compute_tile_terms(self.shape, self.configuration, self.hardware, parameters, self.code)
+        logs, n = np.log(terms.total_us), int(self.case[-1]) + 1
+        least = np.full(n, np.inf)
+        np.minimum.at(least, self.case, logs)
+        weights = np.exp((least[self.case] - logs) / temperature)
+        shares = np.bincount(self.case, weights * self.is_good, n) / np.bincount(self.case, weights, n)
+        known = np.isfinite(self.known_us)
+        errors = np.abs(logs[known] - np.log(self.known_us[known]))
+        counts = np.bincount(self.case[known], minlength=n)
+        sums = np.bincount(self.case[known], errors, n)
+        means = np.minimum(sums[counts > 0] / counts[counts > 0], _MAX_ERROR)
+        return float(-np.log(shares + 1e-4).mean() + _TIME_WEIGHT * means.mean())
+
+
+def pool_cases(cases: Sequence[Case], start: Parameters) -> Pool:
+    """Return the candidates of cases of one GPU, but for those that are nowhere near the best."""
+    model, kept = cases[0].model, [_leave_out_slow(case, start) for case in cases]
+    shapes = [spread_shape(case.shape, len(case.configs)) for case in kept]
+    columns = [name for name in ProductShape.__struct_fields__ if name != "dtype"]
+    rows, known_us = (np.concatenate([getattr(case, name) for case in kept]) for name in ("rows", "known_us"))
+    return Pool(
+        hardware=model.hardware,
+        shape=ProductShape(
+            dtype=shapes[0].dtype,
+            **{name: np.concatenate([getattr(shape, name) for shape in shapes]) for name in columns},
+        ),
+        configuration=TileConfiguration(*np.concatenate([case.configs for case in kept]).astype(float).T),
+        code=model.select_code(rows),
+        case=np.repeat(np.arange(len(kept)), [len(case.configs) for case in kept]),
+        is_good=np.concatenate([case.is_good for case in kept]),
+        known_us=known_us,
+    )
+
+
+def _leave_out_slow(case: Case, parameters: Parameters) -> Case:
+    times = case.predict(parameters)
+    is_slow = case.known_us > _SLOW * case.best_us
+    near = (times < _NEAR * times.min()) & ~is_slow
+    return case.select(near | case.is_good | (np.isfinite(case.known_us) & ~is_slow))
+
+
+def fit(cases: Mapping[str, Sequence[Case]]) -> dict[str, float]:
+    """Return figures for a ranking that puts good configurations first and times that are right.
 
     The loss of a shape is minus the logarithm of the weight of its good configurations, of weights that fall
-    by e for each 0.6 % of predicted time, plus the error of their times; constants that leave their
-    starting values pay for it, as by a normal prior of 35 %. Each GPU counts alike.
+    by e for each 0.6 % of predicted time, plus the error of their times; to the loss of a GPU comes the error
+    of the default configuration's times. Figures that leave their starting values pay for it. Each GPU counts
+    alike.
     """
     from scipy.optimize import minimize
 
-    names = list(_STARTS)
-    first = np.array([getattr(start, name) for name in names])
-    by_gpu: dict[str, list[Case]] = {}
-    for case in cases:
-        if case.is_good.any():
-            by_gpu.setdefault(case.model.gpu.key, []).append(_narrow(case, start))
+    ranges = list_tile_parameters()
+    names = [each.name for each in ranges]
+    low, high = (np.array([getattr(each, end) for each in ranges]) for end in ("low", "high"))
+    first = (np.array([_STARTS[name] for name in names]) - low) / (high - low)
+    pools = [pool_cases(each, _STARTS) for each in cases.values()]
+    defaults = [part for part in pipeweave_moe.load_teaching(DATA.parent) if part.gpu in cases]
 
-    def make(shift: Floats) -> MoeFigures:
-        values = first * np.exp(shift)
-        return replace(start, **dict(zip(names, values.tolist(), strict=True)))
+    def make(place: Floats) -> dict[str, float]:
+        return dict(zip(names, (low + (high - low) * place).tolist(), strict=True))
 
-    def compute_loss(shift: Floats) -> float:
-        constants, total = make(np.clip(shift, -2.0, 2.0)), 0.0
-        for each in by_gpu.values():
-            total += float(np.mean([_compute_case_loss(case, constants) for case in each]))
-        return total / len(by_gpu) + float((shift**2).sum()) / (2 * _PRIOR_WIDTH**2) * 0.05
+    def compute_loss(place: Floats, temperature: float) -> float:
+        figures = make(place)
+        loss = np.mean([pool.compute_loss(figures, temperature) for pool in pools])
+        error = np.mean([_find_default_error(part, figures) for part in defaults])
+        return float(loss + _DEFAULT_WEIGHT * error + _PULL * ((place - first) ** 2).sum())
 
-    origin = np.zeros(len(names))
-    found = minimize(
-        compute_loss,
-        origin,
-        method="L-BFGS-B",
-        bounds=[(-1.0, 1.0)] * len(names),
-        options={"maxfun": n_evaluations, "eps": 2e-3},
-    )
-    print(f"  loss {compute_loss(origin):.3f} -> {found.fun:.3f}", flush=True)
-    return make(found.x)
-
-
-def _narrow(case: Case, constants: MoeFigures) -> Case:
-    """Leave out candidates that are nowhere near the best."""
-    times = case.predict(constants)
-    kept = (times < 1.12 * times.min()) | np.isfinite(case.known_us) & ~(case.known_us > 1.3 * case.best_us)
-    return replace(
-        case, configs=case.configs[kept], rows=case.rows[kept], known_us=case.known_us[kept],
-        is_good=case.is_good[kept],
-    )  # fmt: skip
+    place = first
+    for temperature in _TEMPERATURES:
+        found = minimize(
+            compute_loss,
+            place,
+            args=(temperature,),
+            method="Powell",
+            bounds=[(0.0, 1.0)] * len(names),
+            options={"xtol": 1e-2, "ftol": 1e-3},
+        )
+        place = found.x
+        print(f"  loss {found.fun:.3f} after {found.nfev} evaluations", flush=True)
+    return make(place)
 
 
-def _compute_case_loss(case: Case, constants: MoeFigures) -> float:
-    logs = np.log(case.predict(constants))
-    weights = np.exp((logs.min() - logs) / _TEMPERATURE)
-    share = weights[case.is_good].sum() / weights.sum()
-    known = np.isfinite(case.known_us) & (case.known_us < 1.3 * case.best_us)
-    errors = np.abs(logs[known] - np.log(case.known_us[known]))
-    return float(-np.log(share + 1e-4) + _TIME_WEIGHT * min(float(np.mean(errors)), _MAX_ERROR))
+def _find_default_error(measured: MeasuredBatch, figures: Parameters) -> float:
+    """Return the mean error of log time of the default configuration."""
+    hardware = read_operator_hardware(load_gpu(measured.gpu))
+    terms = FAMILY.compute_terms(measured.batch, hardware, {**FAMILY.initial_parameters, **figures})
+    return float(np.minimum(np.abs(np.log(terms.total_us / measured.time_us)), 0.5).mean())
 
 
-def check_rows(constants: MoeFigures) -> Iterator[tuple[str, ...]]:
-    """Yield for each GPU of rows/moe.csv how its times stand to the predicted best ones."""
-    ratios: dict[str, list[float]] = {}
-    models = {name: make_model(key).set_figures(constants) for name, key in _ROW_GPUS.items()}
-    with open(DATA / "rows" / "moe.csv", newline="") as stream:
-        for record in csv.DictReader(stream):
-            if record["gpu"] in models:
-                model, shape = models[record["gpu"]], MoeShape(*(int(record[column]) for column in _SHAPE))
-                candidates = find_candidates(shape, model)
-                times = model.predict(shape, candidates.configs, candidates.rows).time_us
-                ratios.setdefault(record["gpu"], []).append(float(record["time_us"]) / float(times.min()))
-    for name, each in sorted(ratios.items()):
-        low, median, high = np.quantile(each, (0.1, 0.5, 0.9))
-        yield name, str(len(each)), f"{low:.2f}", f"{median:.2f}", f"{high:.2f}"
+def check_defaults(parameters: Parameters) -> Iterator[tuple[str, ...]]:
+    """Yield for each GPU how predicted times of the default configuration stand to measured ones."""
+    parts = pipeweave_moe.load_sample(DATA.parent)
+    for part in parts:
+        hardware = read_operator_hardware(load_gpu(part.gpu))
+        terms = FAMILY.compute_terms(part.batch, hardware, {**FAMILY.initial_parameters, **parameters})
+        ratio = terms.total_us / part.time_us
+        low, median, high = np.quantile(ratio, (0.1, 0.5, 0.9))
+        yield part.gpu, str(len(ratio)), f"{low:.2f}", f"{median:.2f}", f"{high:.2f}"
 
 
-def check_intervals(cases: dict[str, list[Case]], fits: dict[str, MoeFigures]) -> Iterator[tuple[str, ...]]:
+def check_intervals(
+    cases: Mapping[str, list[Case]], fits: Mapping[str, Parameters]
+) -> Iterator[tuple[str, ...]]:
     """Yield for each GPU the shares of times in their 80 % intervals: of best ones, and of whole sweeps."""
     for gpu, each in cases.items():
         held = [case for case in each if not case.is_teaching]
-        yield f"{gpu}: other half", *_count_held(held, load_moe_figures(), is_fitted=True)
+        yield f"{gpu}: other half", *_count_held(held, load_tile_figures().parameters, is_fitted=True)
         if gpu in fits:
             yield f"{gpu}: fitted without it", *_count_held(each, fits[gpu], is_fitted=False)
 
 
-def _count_held(cases: Sequence[Case], constants: MoeFigures, *, is_fitted: bool) -> tuple[str, str, str]:
+def _count_held(cases: Sequence[Case], parameters: Parameters, *, is_fitted: bool) -> tuple[str, str, str]:
     best, swept = [], list[bool]()
     for case in cases:
         known = np.isfinite(case.known_us)
         if not known.any():
             continue
-        low, high = compute_intervals(case.predict(constants), is_fitted=is_fitted)
+        low, high = compute_intervals(case.predict(parameters), is_fitted=is_fitted)
         is_held = (low <= case.known_us) & (case.known_us <= high)
         best.append(is_held[int(np.nanargmin(case.known_us))])
         swept += is_held[known].tolist() if case.is_whole_sweep else []
@@ -313,51 +399,52 @@ def main() -> None:
     """Fit where asked, score, write the page."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--fit", action="store_true")
-    parser.add_argument("--evaluations", type=int, default=700)
-    given = parser.parse_args()
     cases = {gpu: load_list_cases(gpu) for gpu in LISTS} | {SWEEP_GPU: load_sweep_cases()}
-    if given.fit:
-        write_fits(cases, given.evaluations)
-    fits = (
-        {name: replace(load_moe_figures(), **each) for name, each in json.loads(FITS.read_text()).items()}
-        if FITS.exists()
-        else {}
-    )
-    text = render_page(cases, fits)
+    if parser.parse_args().fit:
+        write_fits(cases)
+        write_chosen(collect_chosen(cases))
+    text = render_page(cases, json.loads(FITS.read_text()))
     PAGE.write_text(text)
     print(text)
 
 
-def write_fits(cases: dict[str, list[Case]], n_evaluations: int) -> None:
-    """Fit on the teaching half of all GPUs, and of all but each; keep the constants."""
+def write_fits(cases: Mapping[str, Sequence[Case]]) -> None:
+    """Fit on the teaching half of all GPUs, and of all but each; keep the figures."""
     found = {}
     for left_out in ("", *LISTS):
-        teaching = [
-            case
+        teaching = {
+            gpu: [case for case in each if case.is_teaching and case.is_good.any()][::_TEACHING_STEP]
             for gpu, each in cases.items()
-            for case in each
-            if case.is_teaching and gpu != left_out and not (left_out == "h800-sxm" and gpu == SWEEP_GPU)
-        ]
-        found[left_out] = asdict(fit(teaching[::_TEACHING_STEP], START, n_evaluations))
-        print(
-            left_out or "all", {name: round(value, 4) for name, value in found[left_out].items()}, flush=True
-        )
+            if gpu != left_out and not (left_out == "h800-sxm" and gpu == SWEEP_GPU)
+        }
+        found[left_out] = fit(teaching)
+        print(left_out or "all", {name: float(f"{value:.4g}") for name, value in found[left_out].items()})
         FITS.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def write_chosen(chosen: ChosenCodes) -> None:
+    """Write the codes that sweeps chose."""
+    with CHOSEN.open("w", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(CHOSEN_COLUMNS)
+        writer.writerows((rows, *code) for rows, codes in sorted(chosen.items()) for code in sorted(codes))
 
 
 _HEAD = ("ranking", "shapes", "first", "first 5", "first 10", "error of best", "loss of 1", "of 5", "of 10")
 
 
-def render_page(cases: dict[str, list[Case]], fits: dict[str, MoeFigures]) -> str:
+def render_page(cases: Mapping[str, list[Case]], fits: Mapping[str, Parameters]) -> str:
     """Return docs/moe-ranking.md."""
-    rows = []
+    rows, shipped = [], load_tile_figures().parameters
     for gpu, each in cases.items():
         held = [case for case in each if not case.is_teaching]
         taught = [case for case in each if case.is_teaching]
-        rows.append(describe(f"{gpu}: model, other half", score_model(held, load_moe_figures())))
-        rows.append(describe(f"{gpu}: model, fitted half", score_model(taught, load_moe_figures())))
+        rows.append(describe(f"{gpu}: model, other half", score_model(held, shipped, load_chosen_codes())))
+        rows.append(describe(f"{gpu}: model, fitted half", score_model(taught, shipped, load_chosen_codes())))
+        rows.append(describe(f"{gpu}: every code, other half", score_model(held, shipped)))
         if gpu in fits:
-            rows.append(describe(f"{gpu}: model fitted without it", score_model(each, fits[gpu])))
+            chosen = collect_chosen(cases, without=gpu)
+            rows.append(describe(f"{gpu}: model fitted without it", score_model(each, fits[gpu], chosen)))
         for name, order in (
             ("random", order_by_chance),
             ("rule of thumb", order_by_rule),
@@ -365,7 +452,7 @@ def render_page(cases: dict[str, list[Case]], fits: dict[str, MoeFigures]) -> st
         ):
             rows.append(describe(f"{gpu}: {name}", score(held, [order(case) for case in held])))
     absolute = render_table(
-        ("GPU", "rows", "lowest tenth", "median", "highest tenth"), list(check_rows(load_moe_figures()))
+        ("GPU", "rows", "lowest tenth", "median", "highest tenth"), list(check_defaults(shipped))
     )
     intervals = render_table(
         ("GPU", "shapes", "best configuration", "all configurations"), list(check_intervals(cases, fits))
@@ -377,18 +464,22 @@ _PAGE = """# Ranking fused-MoE configurations with no GPU
 
 Written by `python bench/moe_ranking.py` from `data/pipeweave/moe_tuning` (lists of all configurations within
 1 % of the best of a sweep: 288 shapes each on A100, A40, H800) and the sweep of traces/h100 (all times of 20
-shapes). `warplens tune rank` ranks the whole space, some 350 to 1,700 configurations of a shape, from facts
-of compiled code; nothing of the shape is measured.
+shapes). `warplens tune rank` ranks 50 to 300 configurations of a shape from facts of compiled code: those
+whose code was among the best of some shape with as many rows of an expert
+(hwdb/tuning/fused_moe-chosen.csv); the whole space, `--every`, has some 350 to 1,700. Nothing of the shape is
+measured.
 
 *first*, *first 5*, *first 10*: shares of shapes with a configuration within 1 % of the best among so many of
 the ranking. *error of best*: mean error of the predicted time of the best configuration. *loss*: time lost if
 so many of the ranking's first are measured and the best of them taken, where all times are known.
 
 {table}
-The model's {n} constants are fitted on the *fitted half*: shapes where the numbers of model and batch size
-add up to an even one (every third of them), and of the H100's sweep every other shape. *fitted without it*:
-on no shape of that GPU (for the H800 not of the H100 either), judged on all shapes. The rule of thumb (rows
-just enough for an expert, K 128, N 128, three stages, eight warps) was found by eye on these data.
+The {n} figures of the tiles' times, which `warplens predict moe` begins with, are fitted on the *fitted
+half*: shapes where the numbers of model and batch size add up to an even one (every other of them), of the
+H100's sweep every other shape, and times of the default configuration. *every code*: the whole space. *fitted
+without it*: on no shape of that GPU (for the H800 not of the H100 either), with the codes that the other
+lists chose, judged on all shapes. The rule of thumb (rows just enough for an expert, K 128, N 128, three
+stages, eight warps) was found by eye on these data.
 
 The form of the model, and the values that fits begin from, were chosen while looking at rows of all these
 GPUs: figures of GPUs never looked at may be lower.
@@ -399,10 +490,11 @@ Shares of measured times that lie in the 80 % intervals. Their widths were read 
 did not see; on GPUs that were not fitted they are half as wide again, which is assumed.
 
 {intervals}
-## Against times of other launches
+## The default configuration
 
-`rows/moe.csv` has times of SGLang's configuration without tuning, which it does not name. Over the time that
-the ranking predicts of its first (1 where that configuration was as good as the best; none was fitted):
+Predicted over measured times of SGLang's configuration without tuning (`rows/moe.csv`), by the figures above,
+before what the operator model learned of it (docs/operators.md). A third of the A40's rows are of a board
+that throttled:
 
 {absolute}""".replace("{n}", str(len(_STARTS)))
 

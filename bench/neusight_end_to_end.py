@@ -186,7 +186,7 @@ def _learn_without(name: str, gpu: str) -> LearnedWeights:
         raise KeyError(name)
     print(f"{name} without {gpu}", file=sys.stderr)
     drawn = _draw_rows([batch for batch in measured if batch.gpu != gpu], teaching.options)
-    parameters = fit_parameters(family, drawn, teaching.options.seed)
+    parameters = fit_parameters(family, drawn, teaching.options)
     rows = stack_rows(family, drawn, parameters)
     weights = 1.0 / np.bincount(rows.gpu, minlength=len(rows.gpus))[rows.gpu]
     options = teaching.options

@@ -157,7 +157,7 @@ def _predict_ours(
     kept: Sequence[MeasuredBatch], held: Sequence[MeasuredBatch]
 ) -> tuple[list[Column], list[Column]]:
     """Return times by reference and forest, and by the reference alone, of each batch."""
-    parameters = fit_parameters(FAMILY, kept, COLLECTIVE_OPTIONS.seed)
+    parameters = fit_parameters(FAMILY, kept, COLLECTIVE_OPTIONS)
     correction = fit_known(stack_rows(FAMILY, kept, parameters), COLLECTIVE_OPTIONS)
     ours, closed = [], []
     for batch in held:

@@ -23,6 +23,7 @@ from tabulate import tabulate
 
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.learning.fit_reference import fit_parameters
+from analyzer.learning.options import LearningOptions
 from analyzer.operators.batches import Column, ProductBatch
 from analyzer.operators.families.gemm import count_bytes
 from analyzer.operators.family import find_family
@@ -75,7 +76,7 @@ def list_others(batch: MeasuredBatch, measured: Sequence[MeasuredBatch]) -> list
 def judge(name: str, batch: MeasuredBatch, others: Sequence[MeasuredBatch]) -> list[Row]:
     """Return a line per model of one GPU, of which nothing taught."""
     family = find_family(batch.batch)
-    parameters = fit_parameters(family, others, seed=0)
+    parameters = fit_parameters(family, others, LearningOptions())
     hardware = read_operator_hardware(load_gpu(batch.gpu))
     terms = family.compute_terms(batch.batch, hardware, parameters)
     log_error = np.log(batch.time_us / terms.total_us)

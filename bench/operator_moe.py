@@ -24,7 +24,8 @@ from analyzer.learning.fit_reference import fit_parameters
 from analyzer.learning.options import LearningOptions
 from analyzer.models.operators.ours import compute_batch_terms, predict_with_weights
 from analyzer.operators.batches import Column, MoeBatch
-from analyzer.operators.families.moe import FAMILY, compute_tile_terms, describe_product
+from analyzer.operators.expert_tiles import compute_tile_terms
+from analyzer.operators.families.moe import FAMILY, describe_product
 from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.measured import MeasuredBatch
 from analyzer.operators.names import DataType, MoeProduct
@@ -80,7 +81,7 @@ def judge_tuned(data: Path, console: Console) -> None:
         shape = describe_product(tuned.batch, MoeProduct.W13)
         others = [batch for batch in teaching if batch.gpu != tuned.gpu]
         for name, taught in (("all", teaching), ("other GPUs", others)):
-            parameters = fit_parameters(FAMILY, taught, 0)
+            parameters = fit_parameters(FAMILY, taught, LearningOptions())
             terms = compute_tile_terms(shape, tuned.configuration, hardware, parameters)
             ratio = terms.total_us / tuned.time_us
             rows.append((tuned.gpu, name, str(len(ratio)), *_format_errors(ratio)))

@@ -266,7 +266,7 @@ def predict_ours_known(operator: Operator) -> dict[str, Column]:
 def _predict_ours_known(operator: Operator) -> dict[str, Column]:
     learning = draw_learning_rows(operator)
     judging = {batch.gpu: batch for batch in load_products(JUDGING, operator)}
-    parameters = fit_parameters(FAMILY, learning, 0)
+    parameters = fit_parameters(FAMILY, learning, find_teaching().options)
     correction = fit_known(stack_rows(FAMILY, learning, parameters), find_teaching().options)
     times = {}
     for gpu, batch in judging.items():

@@ -112,7 +112,7 @@ def _judge_known(
     for fold in range(options.n_folds):
         taught = [_select_fold(batch, fold, options, inside=False) for batch in teaching]
         taught = [batch for batch in taught if len(batch)]
-        parameters = fit_parameters(family, taught, options.seed)
+        parameters = fit_parameters(family, taught, options)
         rows = stack_rows(family, taught, parameters)
         known = fit_known(rows, options)
         lines = fit_lines(taught)
@@ -159,7 +159,7 @@ def _transfer(
     options: LearningOptions,
 ) -> list[dict[str, Column]]:
     """Return for each judged batch the times of ours and of its reference, learned on others."""
-    parameters = fit_parameters(family, taught, options.seed)
+    parameters = fit_parameters(family, taught, options)
     shipped = find_learned_weights(f"ours-{name}")
     share = shipped.unseen.share if shipped else 1.0
     learners = (True, False) if shipped is None else _find_learners(shipped.unseen)

@@ -51,7 +51,8 @@ Written by `python bench/operators.py table` from the cards of `hwdb/weights`, w
 - **3 probes**, **10 probes**: after `calibrate` with so many of its rows, drawn at random (mean of 20 draws),
   judged on the others. **held**: part of the rows in the 80 % interval that was made without them.
 - Which of the few corrections ships (none, trees, perceptrons, how much of it) was chosen by these same
-  errors, and references were designed with all GPUs in view: expect somewhat more on others.
+  errors, and references were designed with all GPUs in view: expect somewhat more on others. Figures where
+  the fits of mixtures of experts begin come from sweeps on A100, A40, H800 and H100.
 
 Peers are printed by `bench/operator_gemm.py`, `operator_rows.py`, `operator_attention.py`, `operator_moe.py`,
 `operator_synperf.py` and `operator_neusight.py`: the papers' models reproduced, roofline, linear regression,

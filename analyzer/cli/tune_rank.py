@@ -55,6 +55,12 @@ def _shape_options(command: click.decorators.FC) -> click.decorators.FC:
     help="CSV of measured configurations: their times stand, and correct the others'.",
 )
 @click.option(
+    "--every",
+    "lists_all",
+    is_flag=True,
+    help="Rank every configuration that can run, also those that no measured sweep found near the best.",
+)
+@click.option(
     "--compile", "compiles", is_flag=True, help="Compile and analyze anew with Triton; kept by content."
 )
 @click.option("--jobs", "-j", type=click.IntRange(min=1), default=1, help="Processes that compile.")
@@ -71,6 +77,7 @@ def rank(
     dtype: str,
     top: int | None,
     measured: Path | None,
+    lists_all: bool,
     compiles: bool,
     jobs: int,
     output_format: str,
@@ -96,6 +103,7 @@ def rank(
         measurements=None if measured is None else read_measurements(measured, shape),
         top=top,
         dtype="bf16" if compiles else dtype,
+        lists_all=lists_all,
     )
     write_report(report, output_format, output)
 

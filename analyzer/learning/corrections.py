@@ -123,9 +123,7 @@ def learn_weights(
     """
     drawn = _draw_rows(measured, options)
     report("fitting the reference")
-    parameters = call(
-        fit_parameters, family, drawn, options.seed, weighs_batches_alike=options.weighs_batches_alike
-    )
+    parameters = call(fit_parameters, family, drawn, options)
     rows = stack_rows(family, drawn, parameters)
     report("learning the correction for known GPUs")
     known = call(fit_known, rows, options)
@@ -384,9 +382,7 @@ def _leave_out_gpus(
 ) -> _TransferErrors:
     """Return what corrections learned without some GPUs predict for them."""
     teaching = [batch for batch in measured if batch.gpu not in gpus]
-    parameters = fit_parameters(
-        family, teaching, options.seed, weighs_batches_alike=options.weighs_batches_alike
-    )
+    parameters = fit_parameters(family, teaching, options)
     taught = stack_rows(family, teaching, parameters)
     asked = stack_rows(family, [batch for batch in measured if batch.gpu in gpus], parameters)
     asked = asked.select(asked.judges)

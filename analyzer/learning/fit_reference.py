@@ -6,34 +6,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.hardware.gpu_database import load_gpu
+from analyzer.learning.options import LearningOptions
 from analyzer.operators.family import OperatorFamily
 from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.measured import MeasuredBatch
 
 _ROWS_PER_BATCH = 1500  # enough for ten parameters; more rows only take time
 _LOSS_SCALE = 0.1  # of the soft L1 loss, in log time
-# weak pull towards the initial value, in log time per range: a parameter of which no row speaks stays there
-_PULL = 0.01
 
 
 def fit_parameters(
     family: OperatorFamily,
     measured: Sequence[MeasuredBatch],
-    seed: int,
-    *,
-    weighs_batches_alike: bool = False,
+    options: LearningOptions,
 ) -> dict[str, float]:
     """Return the parameters of least soft-L1 error of log time.
 
-    Each batch counts the same, or about as the root of its rows: the loss is then that of errors over this
-    root, so that errors of small batches lie where it is linear.
+    Each batch counts the same where the options say so, or about as the root of its rows: the loss is then
+    that of errors over this root, so that errors of small batches lie where it is linear.
     """
     if not family.parameters:
         return {}
     from scipy.optimize import least_squares
 
-    soften = _soften if weighs_batches_alike else np.asarray
-    random = np.random.default_rng(seed)
+    soften = _soften if options.weighs_batches_alike else np.asarray
+    random = np.random.default_rng(options.seed)
     parts = [
         (part, read_operator_hardware(load_gpu(part.gpu)))
         for part in (_draw_rows(batch, random) for batch in measured)
@@ -50,7 +47,7 @@ def fit_parameters(
                 * len(part) ** -0.5
                 for part, hardware in parts
             ]
-            + [_PULL * (values - initial)]
+            + [options.reference_pull * (values - initial)]
         )
 
     initial = (np.array([parameter.initial for parameter in family.parameters]) - low) / (high - low)
@@ -59,7 +56,7 @@ def fit_parameters(
         compute_errors,
         start,
         bounds=(0.0, 1.0),
-        loss="linear" if weighs_batches_alike else "soft_l1",
+        loss="linear" if options.weighs_batches_alike else "soft_l1",
         f_scale=_LOSS_SCALE * _ROWS_PER_BATCH**-0.5,
         diff_step=1e-3,
         max_nfev=40,

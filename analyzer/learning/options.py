@@ -27,6 +27,9 @@ class LearningOptions(Struct, frozen=True):
     # known GPUs: whether all rows of a shape key on a GPU count as one, where some shapes have many more rows
     weighs_shapes_alike: bool = False
     weighs_batches_alike: bool = False  # in the fit of the reference, however many rows each has
+    # of the reference's parameters towards where they begin, in log time per range: one of which no row
+    # speaks stays there
+    reference_pull: float = 0.01
     n_folds: int = 4  # of shape keys, for the interval of known GPUs
     # what is left out as a whole to choose and judge the correction for GPUs that taught nothing
     leaves_out: Literal["gpu", "architecture"] = "gpu"

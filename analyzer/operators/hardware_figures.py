@@ -8,7 +8,7 @@ from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.schema import Arch, HardwareParameter
 from analyzer.ir.scheduling import SchedClass, TensorRate
 from analyzer.operators.names import DataType
-from analyzer.operators.sustained_rates import SustainedRates, find_sustained_rates
+from analyzer.operators.sustained_rates import SustainedRates, compute_soft_minimum, find_sustained_rates
 from analyzer.text.errors import HardwareError
 
 
@@ -50,7 +50,8 @@ class OperatorHardware(Struct, frozen=True):
     has_asynchronous_mma: bool  # of warpgroups, or tcgen05
     has_tensor_memory: bool
     process_nm: float  # as vendors name it; where it is not known, as the middle of the known ones
-    attention_mma_share: float  # of the tensor rate, that warp-wide MMA reaches in attention
+    warp_mma_share: float  # of the tensor rate, that MMA of single warps reaches
+    attention_mma_share: float  # likewise in attention
     exponentials_per_cycle: float  # of an SM's special-function units
     splits_latent_decode: bool  # TensorRT-LLM's decode by MLA cuts a request's keys among CTAs
     splits_fp8_decode: bool  # likewise of FP8 keys that several heads share
@@ -69,6 +70,18 @@ class OperatorHardware(Struct, frozen=True):
                 return 2.0 * rates[rate] * self.sm_count * self.boost_mhz * 1e-6
         return self.fp32_product_tflops
 
+    def find_burst_tflops(self, dtype: DataType, share: float = 1.0) -> float:
+        """Return the rate of matrix products in the milliseconds of a measurement in TFLOP/s.
+
+        It is a share of the peak, less where power ends it sooner: for so long that allows half as much again
+        as what it sustains.
+        """
+        by_power = _BURST * self.sustained.find(dtype)
+        return compute_soft_minimum(share * self.find_peak_tflops(dtype), by_power, POWER_SOFTNESS)
+
+
+POWER_SOFTNESS = 6.0  # of the minimum of what tensor cores and power allow
+_BURST = 1.5  # what power allows in the milliseconds of a measurement, over the sustained rate
 
 _HALF = (TensorRate.BF16, TensorRate.F16)
 _RATES: dict[DataType, tuple[TensorRate, ...]] = {
@@ -106,6 +119,7 @@ def _read(gpu: Gpu) -> OperatorHardware:
     fp32 = _find(file.peak.fp32_tflops if file.peak else None, 128 * 2 * gpu.sm_count * clock_mhz * 1e-6)
     limits = gpu.arch.limits if gpu.arch else None
     latency = gpu.arch.memory if gpu.arch else None
+    warp_mma_share = gpu.arch.warp_mma_share.value if gpu.arch else 1.0
     traits = gpu.operators
     return OperatorHardware(
         key=gpu.measured_key,
@@ -145,9 +159,8 @@ def _read(gpu: Gpu) -> OperatorHardware:
         has_asynchronous_mma=gpu.has_unit(SchedClass.MMA_WARPGROUP, SchedClass.MMA_TENSOR_CORE),
         has_tensor_memory=gpu.has_unit(SchedClass.MMA_TENSOR_CORE),
         process_nm=_find(traits.process_nm, 7.0),
-        attention_mma_share=_find(
-            traits.attention_mma_share, gpu.arch.warp_mma_share.value if gpu.arch else 1.0
-        ),
+        warp_mma_share=warp_mma_share,
+        attention_mma_share=_find(traits.attention_mma_share, warp_mma_share),
         exponentials_per_cycle=_find(traits.exponentials_per_cycle, 16.0),
         splits_latent_decode=traits.splits_latent_decode is not False,
         splits_fp8_decode=traits.splits_fp8_decode is not False,

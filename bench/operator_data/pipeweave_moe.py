@@ -19,7 +19,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.operators.batches import Column, MoeBatch
-from analyzer.operators.families.moe import TileConfiguration
+from analyzer.operators.expert_tiles import TileConfiguration
 from analyzer.operators.measured import MeasuredBatch, Timing
 from analyzer.operators.names import DataType, MoeProduct, Operator
 from operator_data.gpu_keys import PIPEWEAVE

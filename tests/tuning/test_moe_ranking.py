@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from analyzer.hardware.gpu_selection import find_gpus
+from analyzer.operators.expert_tiles import count_row_blocks, load_tile_figures
+from analyzer.pipeline.operator_prediction import predict
 from analyzer.report.tune_schema import TuneRankReport
 from analyzer.text.errors import HardwareError, InputError, UsageError
+from analyzer.tuning.chosen_codes import load_chosen_codes
 from analyzer.tuning.fused_moe_space import (
     CODE_COLUMNS,
     CONFIG_COLUMNS,
@@ -18,9 +20,8 @@ from analyzer.tuning.fused_moe_space import (
     list_fitting_codes,
 )
 from analyzer.tuning.kernel_facts import list_shipped_archs, load_facts, load_shipped_facts, save_facts
-from analyzer.tuning.moe_figures import load_moe_figures
 from analyzer.tuning.moe_ranking import find_candidates, rank_configs, read_measurements
-from analyzer.tuning.moe_time_model import MoeTimeModel, count_row_blocks
+from analyzer.tuning.moe_time_model import make_time_model
 
 DECODE = MoeShape(64, 64, 6, 3584, 1536)
 PREFILL = MoeShape(4096, 64, 6, 3584, 1536)
@@ -123,14 +124,15 @@ def test_row_blocks_are_those_of_balanced_routing(tokens: int, experts: int, top
     shape = MoeShape(tokens, experts, min(topk, experts), 512, 256)
     counts = np.bincount(np.arange(shape.n_slots) % experts, minlength=experts)
     expected = int(np.ceil(counts / rows).sum())
-    assert count_row_blocks(shape, np.array([float(rows)]))[0] == expected
+    pairs, of_experts, block_m = (np.array([float(each)]) for each in (shape.n_slots, experts, rows))
+    assert count_row_blocks(pairs, of_experts, block_m)[0] == expected
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 4096), st.sampled_from([8, 60, 128]), st.sampled_from([1024, 2048, 4096]))
 def test_twice_as_wide_takes_no_less(tokens: int, experts: int, hidden: int) -> None:
     gpu = find_gpus("a40")[0]
-    model = MoeTimeModel(gpu, load_shipped_facts(KERNEL, "sm_86"), load_moe_figures())
+    model = make_time_model(gpu, load_shipped_facts(KERNEL, "sm_86"))
     narrow, wide = (MoeShape(tokens, experts, 4, hidden, width) for width in (1024, 2048))
     candidates = find_candidates(narrow, model)
     before = model.predict(narrow, candidates.configs, candidates.rows).time_us
@@ -138,15 +140,42 @@ def test_twice_as_wide_takes_no_less(tokens: int, experts: int, hidden: int) -> 
     assert (after >= before * 0.999).all()
 
 
-def test_other_constants_leave_the_model_as_it_is() -> None:
-    gpu = find_gpus("a100")[0]
-    figures = load_moe_figures()
-    model = MoeTimeModel(gpu, load_shipped_facts(KERNEL, "sm_80"), figures)
+def test_other_figures_count_where_they_are_given() -> None:
+    model = make_time_model(find_gpus("a100")[0], load_shipped_facts(KERNEL, "sm_80"))
     candidates = find_candidates(DECODE, model)
-    before = model.predict(DECODE, candidates.configs, candidates.rows).time_us
-    slower = model.set_figures(replace(figures, launch_us=figures.launch_us + 5.0))
-    assert np.allclose(slower.predict(DECODE, candidates.configs, candidates.rows).time_us, before + 5.0)
-    assert (model.predict(DECODE, candidates.configs, candidates.rows).time_us == before).all()
+    shipped = load_tile_figures().parameters
+    slower = shipped | {"launch_us": shipped["launch_us"] + 5.0}
+    before, after = (
+        model.predict(DECODE, candidates.configs, candidates.rows, each).time_us for each in (None, slower)
+    )
+    assert np.allclose(after, before + 5.0)
+
+
+@pytest.mark.parametrize("gpu", ["a100", "a40", "h800", "l40", "b200"])
+def test_what_no_sweep_chose_is_left_out_and_counted_unless_all_is_asked_for(gpu: str) -> None:
+    narrow, wide = rank(DECODE, gpu), rank(DECODE, gpu, lists_all=True)
+    assert 10 <= len(narrow.configurations) < len(wide.configurations)
+    (reason,) = set(narrow.pruned) - set(wide.pruned)
+    assert "sweep" in reason
+    assert len(narrow.configurations) + narrow.pruned[reason] == len(wide.configurations)
+    times = {tuple(each.config.values()): each.time_us for each in wide.configurations}
+    assert all(times[tuple(each.config.values())] == each.time_us for each in narrow.configurations)
+    codes = load_chosen_codes()[16]
+    assert {
+        tuple(np.array([*each.config.values()])[list(CODE_COLUMNS)]) for each in narrow.configurations
+    } <= codes
+
+
+@pytest.mark.parametrize("gpu", ["a100-80gb-sxm", "a40", "h800-sxm"])
+@pytest.mark.parametrize("tokens", [16, 512, 4096])
+def test_the_default_configuration_takes_what_predict_says(gpu: str, tokens: int) -> None:
+    """One reference: what is left between both is the learned correction and the code, compiled or estimated."""
+    shape = MoeShape(tokens, 64, 6, 3072, 2048)
+    default = (16, 32, 64, 1, 4, 3) if tokens <= 64 else (64, 64, 32, 8, 4, 3)
+    ranked = {tuple(each.config.values()): each for each in rank(shape, gpu, lists_all=True).configurations}
+    sizes = {"m": tokens, "experts": 64, "topk": 6, "hidden": 3072, "intermediate": 2048}
+    predicted = predict("moe", gpu=gpu, dtype="bf16", which="w13", **sizes).predictions[0]
+    assert ranked[default].time_us == pytest.approx(predicted.time_us, rel=0.15)
 
 
 def test_measured_times_stand_and_scale_their_tile(tmp_path) -> None:

@@ -23,7 +23,6 @@ from analyzer.operators.dispatched_tiles import (
     list_dispatched_types,
 )
 from analyzer.operators.families.gemm import (
-    POWER_SOFTNESS,
     count_bytes,
     count_reread_bytes,
     count_trailing_zeros,
@@ -36,7 +35,6 @@ from analyzer.operators.family import FittedParameter, OperatorFamily, Parameter
 from analyzer.operators.hardware_figures import OperatorHardware
 from analyzer.operators.names import Operator
 from analyzer.operators.overlap import add_by_norm
-from analyzer.operators.sustained_rates import compute_soft_minimum
 
 Matrix = NDArray[np.float64]
 
@@ -44,7 +42,6 @@ _SUBPARTITIONS = 4.0  # of an SM: a warp's products use the tensor core of its o
 _SM_BYTES = 64.0  # that an SM takes from the L2 in a cycle
 # Not fitted: with these the reference is off by 14.1 % on GPUs left out, as parameters by 16.1.
 _TENSOR_SHARE = 0.93  # of the peak
-_BURST = 1.5  # what power allows in the milliseconds of a measurement, over the sustained rate
 _DRAM_SHARE = 0.77  # of the datasheet's bandwidth
 _STEP_CYCLES = 40.0  # between two steps of an asynchronous kernel
 _QUANTIZED_SHARE = 1.2  # of the time in which the L2 and the DRAM move the bytes
@@ -99,9 +96,7 @@ def _time_tile(
 ) -> tuple[Column, Column, Column]:
     """Return cycles of the tensor cores in one step, of the whole step, and of a tile's stores."""
     cycles_per_us = hardware.sm_count * hardware.boost_mhz
-    peak = _TENSOR_SHARE * hardware.find_peak_tflops(batch.dtype)
-    by_power = _BURST * hardware.sustained.find(batch.dtype)
-    fma = compute_soft_minimum(peak, by_power, POWER_SOFTNESS) * 1e6 / (2.0 * cycles_per_us)
+    fma = hardware.find_burst_tflops(batch.dtype, _TENSOR_SHARE) * 1e6 / (2.0 * cycles_per_us)
     l2_bytes = hardware.l2_gbps * 1e3 / hardware.boost_mhz * parameters["l2_share"] / busy_sms
     load_bytes = np.minimum(l2_bytes, _SM_BYTES)
     store_bytes = np.minimum(l2_bytes * parameters["store_share"], _SM_BYTES)

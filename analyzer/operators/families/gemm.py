@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from analyzer.operators.batches import Column, OperatorBatch, ProductBatch, select
 from analyzer.operators.family import FittedParameter, OperatorFamily, Parameters, ReferenceTerms
-from analyzer.operators.hardware_figures import OperatorHardware
+from analyzer.operators.hardware_figures import POWER_SOFTNESS, OperatorHardware
 from analyzer.operators.names import Backend, DataType, Operator
 from analyzer.operators.retention import STORED_SPACE, compute_lost_share
 from analyzer.operators.sustained_rates import compute_soft_minimum
@@ -136,7 +136,6 @@ def find_sustained_tflops(dtype: DataType, hardware: OperatorHardware, parameter
     return compute_soft_minimum(peak, by_power, POWER_SOFTNESS)
 
 
-POWER_SOFTNESS = 6.0  # of the minimum of what tensor cores and power allow
 _ENERGY_EXPONENT = 0.6  # of the operands' width: INT8 on an A100 and FP8 on an L40S take .5 to .65 of BF16's
 _STORED_RATE = 0.35  # of the L2's bandwidth
 # Of the L2. Small weights on an L40S, taught by TensorRT-LLM's warm rows, against SGLang's cold ones: a mean
