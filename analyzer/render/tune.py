@@ -3,6 +3,7 @@
 from rich.console import Console
 from rich.text import Text
 
+from analyzer.render.number_format import format_three_digits
 from analyzer.render.tables import Column, ColumnFit, make_table
 from analyzer.report.tune_schema import RankedConfigEntry, TuneRankReport
 
@@ -66,4 +67,4 @@ def _make_row(entry: RankedConfigEntry, names: list[str]) -> tuple[str, ...]:
 def _format_interval(entry: RankedConfigEntry) -> str:
     if entry.time_us_low is None or entry.time_us_high is None:
         return ""
-    return f"{entry.time_us_low:,.3g} to {entry.time_us_high:,.3g}"
+    return f"{format_three_digits(entry.time_us_low)} to {format_three_digits(entry.time_us_high)}"
