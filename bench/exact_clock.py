@@ -22,10 +22,15 @@ class ExactClock:
         """Return the duration of one step, in seconds."""
         return self._time(shape.phase, [list_lengths()])[0]
 
-    def time_decode_run(self, kv_lengths: NDArray[np.int64], steps: int) -> NDArray[np.float64]:
+    def time_decode_run(
+        self, shape: StepShape, list_lengths: Callable[[], StepLengths], steps: int
+    ) -> NDArray[np.float64]:
         """Return the durations of consecutive decode steps, in seconds."""
-        ones = (1,) * len(kv_lengths)
-        lengths = [StepLengths(ones, tuple((kv_lengths + index).tolist())) for index in range(steps)]
+        first = list_lengths()
+        lengths = [
+            StepLengths(first.query_lengths, tuple(length + index for length in first.kv_lengths))
+            for index in range(steps)
+        ]
         return np.array(self._time(Phase.DECODE, lengths))
 
     def _time(self, phase: Phase, lengths: Sequence[StepLengths]) -> list[float]:

@@ -168,8 +168,13 @@ def _compare_steps(case: _Case, load: ServingLoad) -> list[Sequence[object]]:
         if phase is not Phase.DECODE:
             found.append((end_s - start_s) / recorder.last_s - 1)
         elif len(found) < _SAMPLED_RUNS:
-            lengths = state.held_tokens[state.decoding] + 1
-            pair = [float(clock.time_decode_run(lengths, 1)[0]) for clock in (bucketed, exact)]
+            kv_lengths = tuple((state.decoding.list_held() + 1).tolist())
+            shape = StepShape(decodes=len(kv_lengths), decode_kv_tokens=sum(kv_lengths))
+            lengths = StepLengths((1,) * len(kv_lengths), kv_lengths)
+            pair = [
+                float(clock.time_decode_run(shape, lambda each=lengths: each, 1)[0])  # type: ignore[misc]
+                for clock in (bucketed, exact)
+            ]
             found.append(pair[0] / pair[1] - 1)
 
     recorder = _PairedClock(bucketed, exact)

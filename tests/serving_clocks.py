@@ -25,10 +25,11 @@ class AffineClock(Struct, frozen=True):
             + self.per_pair_s * shape.prefill_pairs
         )
 
-    def time_decode_run(self, kv_lengths: NDArray[np.int64], steps: int) -> NDArray[np.float64]:
-        batch = len(kv_lengths)
-        kv_tokens = kv_lengths.sum() + batch * np.arange(steps)
-        return self.fixed_s + self.per_row_s * batch + self.per_kv_token_s * kv_tokens
+    def time_decode_run(
+        self, shape: StepShape, list_lengths: Callable[[], StepLengths], steps: int
+    ) -> NDArray[np.float64]:
+        kv_tokens = shape.decode_kv_tokens + shape.decodes * np.arange(steps)
+        return self.fixed_s + self.per_row_s * shape.decodes + self.per_kv_token_s * kv_tokens
 
 
 CONSTANT = AffineClock(fixed_s=0.01, per_row_s=0.0, per_kv_token_s=0.0, per_pair_s=0.0)

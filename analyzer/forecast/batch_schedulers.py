@@ -96,7 +96,7 @@ class VllmScheduler:
         """Take out the requests admitted last until the others fit; return how many."""
         n_preempted = 0
         while not self._fits(state):
-            last = state.prefilling if state.prefilling != NO_REQUEST else int(state.decoding[-1])
+            last = state.prefilling if state.prefilling != NO_REQUEST else state.decoding.last
             state.drop(last, is_cached=True)
             state.waiting.appendleft(last)
             n_preempted += 1
@@ -105,7 +105,7 @@ class VllmScheduler:
     def _fits(self, state: EngineState) -> bool:
         if state.prefilling == NO_REQUEST:
             return state.has_room_for_decodes()
-        held = int(state.held_tokens[state.prefilling])
+        held = state.held_tokens[state.prefilling]
         budget = state.limits.chunk_tokens - len(state.decoding)
         tokens = min(state.count_known_tokens(state.prefilling) - held, budget)
         return state.has_room_for_decodes(state.count_blocks(held + tokens) - state.count_blocks(held))
@@ -144,6 +144,8 @@ class SglangScheduler:
 
     def _admit(self, state: EngineState) -> tuple[PrefillChunk, ...]:
         """Return the chunks of the next prefill step."""
+        if state.prefilling == NO_REQUEST and (self._is_full or not state.waiting):
+            return ()
         chunk, prompts = state.limits.chunk_tokens, _MAX_PREFILL_TOKENS
         chunks: list[PrefillChunk] = []
         free = state.free_blocks * state.limits.block_tokens - self._count_expected_tokens(state)
@@ -178,11 +180,11 @@ class SglangScheduler:
 
     def _count_expected_tokens(self, state: EngineState) -> float:
         """Return how many tokens the decoding requests are expected to add."""
-        left = state.output_tokens[state.decoding] - state.generated[state.decoding]
+        left = state.decoding.list_left()
         return float(left.clip(max=_MAX_RESERVED_OUTPUT).sum()) * self._output_ratio
 
     def _reserve_output(self, state: EngineState, request: int) -> int:
-        return min(int(state.output_tokens[request] - state.generated[request]), _MAX_RESERVED_OUTPUT)
+        return min(state.output_tokens[request] - state.generated[request], _MAX_RESERVED_OUTPUT)
 
     def _round_up(self, state: EngineState, tokens: int) -> int:
         return state.count_blocks(tokens) * state.limits.block_tokens
@@ -195,16 +197,22 @@ class SglangScheduler:
         is_retracted = False
         while not state.has_room_for_decodes():
             request = min(
-                state.decoding.tolist(),
-                key=lambda each: (state.generated[each], -state.prompt_tokens[each], -each),
+                state.decoding,
+                key=lambda each: (
+                    state.output_tokens[each] - state.decoding.count_left(each),
+                    -state.prompt_tokens[each],
+                    -each,
+                ),
             )
             state.drop(request, is_cached=False)
             state.waiting.append(request)
             is_retracted = True
         if is_retracted:
             self._is_full = False
-            made = int(state.generated[state.decoding].sum()) + _RETRACT_DECODE_STEPS * len(state.decoding)
-            self._output_ratio = min(1.0, made / (int(state.output_tokens[state.decoding].sum()) + 1))
+            outputs = sum(state.output_tokens[each] for each in state.decoding)
+            made = outputs - int(state.decoding.list_left().sum())
+            made += _RETRACT_DECODE_STEPS * len(state.decoding)
+            self._output_ratio = min(1.0, made / (outputs + 1))
         return is_retracted
 
     def count_decode_steps(self, steps: int) -> None:
@@ -225,7 +233,7 @@ class SglangScheduler:
 
 def _begin_chunk(state: EngineState, request: int, budget: int) -> PrefillChunk:
     """Return the next part of a request's prefill, its blocks taken; the request is the one that prefills."""
-    context = int(state.held_tokens[request])
+    context = state.held_tokens[request]
     tokens = min(state.count_known_tokens(request) - context, budget)
     state.hold(request, tokens)
     return PrefillChunk(request, context, tokens)

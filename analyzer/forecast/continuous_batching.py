@@ -122,14 +122,19 @@ class _Simulation:
         self._n_arrived = 0
         self._n_ended = 0
         self._now_s = self._arrivals[0]
-        self._scheduled_s, self._first_token_s, self._last_token_s, self._end_s = (
-            np.full(load.n_requests, np.nan) for _ in range(4)
+        self._scheduled_s, self._first_token_s, self._end_s = (
+            np.full(load.n_requests, np.nan) for _ in range(3)
         )
+        # Times of last tokens: of all that decode one time, but for those that joined since then; and of each
+        # that joined or was preempted.
+        self._last_decode_s, self._joined = self._now_s, dict[int, None]()
+        self._last_token_s: dict[int, float] = {}
         self._history: list[tuple[float, int, int, int]] = []
         self._gap_counts = np.zeros(_N_GAP_BINS, dtype=np.int64)
         self._longest_gap_s = 0.0
-        self._gaps: list[tuple[NDArray[np.float64], int]] = []  # not in the histogram yet, with how often
-        self._n_gaps = self._most_held = 0
+        self._gaps_s: list[float] = []  # not in the histogram yet
+        self._gap_times: list[int] = []  # how often each
+        self._most_held = 0
         self._last_step_s = _LIKELY_STEP_S  # of a decode step: how far to look ahead for an arrival
         self._n_steps, self._busy_s, self._request_seconds, self._prefilled = 0, 0.0, 0.0, 0
 
@@ -139,6 +144,7 @@ class _Simulation:
         while self._n_ended < self._load.n_requests:
             self._take_arrivals()
             plan = self._scheduler.plan_step(state)
+            self._note_dropped()
             if plan.prefills:
                 self._run_step(plan)
             elif plan.decodes:
@@ -148,10 +154,12 @@ class _Simulation:
                 self._note_history(0)
                 continue
             ended = state.remove_ended()
-            if len(ended):
+            if ended:
                 self._end_s[ended] = self._now_s
                 self._n_ended += len(ended)
                 self._scheduler.end_requests()
+                for request in ended:
+                    self._joined.pop(request, None)
 
     def _take_arrivals(self) -> None:
         """Queue what has arrived up to now."""
@@ -159,6 +167,15 @@ class _Simulation:
             self._state.waiting.append(self._n_arrived)
             self._request_seconds += self._now_s - self._arrivals[self._n_arrived]
             self._n_arrived += 1
+
+    def _note_dropped(self) -> None:
+        """Keep the time of the last token of what the scheduler dropped while it decoded."""
+        for request in self._state.dropped:
+            if request in self._joined:
+                del self._joined[request]
+            else:
+                self._last_token_s[request] = self._last_decode_s
+        self._state.dropped.clear()
 
     def _run_step(self, plan: StepPlan) -> None:
         """Run one step with prefills."""
@@ -187,17 +204,18 @@ class _Simulation:
     def _give_token(self, request: int) -> None:
         """Count the token that ends a prefill: the first, or after a preemption the next."""
         if self._state.generated[request]:
-            self._count_gaps(np.array([self._now_s - self._last_token_s[request]]), 1)
+            self._count_gap(self._now_s - self._last_token_s[request], 1)
         else:
             self._first_token_s[request] = self._now_s
-        self._last_token_s[request] = self._now_s
+        if self._now_s != self._last_decode_s:
+            self._joined[request] = None
+            self._last_token_s[request] = self._now_s
         self._state.finish_prefill(request)
 
     def _run_decodes(self, plan: StepPlan) -> None:
         """Run decode steps up to the next event."""
         state, taken = self._state, self._state.taken_tokens
-        left = state.output_tokens[state.decoding] - state.generated[state.decoding]
-        steps = state.count_steps_that_fit(int(left.min())) if plan.is_steady else 1
+        steps = state.count_steps_that_fit(state.decoding.least_left) if plan.is_steady else 1
         until_s = math.inf if state.waiting else self._find_next_arrival()
         while steps > 0 and self._now_s < until_s:
             done = self._run_decode_piece(plan, min(steps, _MAX_JUMP), until_s)
@@ -207,10 +225,10 @@ class _Simulation:
     def _run_decode_piece(self, plan: StepPlan, steps: int, until_s: float) -> int:
         """Run at most so many decode steps, none that begins at `until_s` or later; return how many."""
         state = self._state
-        kv_lengths = state.held_tokens[state.decoding] + 1
         if until_s < math.inf:
             steps = min(steps, math.ceil((until_s - self._now_s) / self._last_step_s * _MARGIN))
-        durations = self._clock.time_decode_run(kv_lengths, steps)
+        shape = _sum_shape(state, plan)
+        durations = self._clock.time_decode_run(shape, lambda: _list_lengths(state, plan), steps)
         ends = durations.cumsum()
         done = min(steps, int(np.searchsorted(ends, until_s - self._now_s)) + 1)
         total_s = float(ends[done - 1])
@@ -220,8 +238,9 @@ class _Simulation:
         self._count_own_gaps()
         if done > 1:
             self._pass_time(total_s - float(durations[0]), done - 1)
-            self._count_gaps(durations[1:done], len(state.decoding))
-            self._last_token_s[state.decoding] = self._now_s
+            self._gaps_s += durations[1:done].tolist()
+            self._gap_times += [len(state.decoding)] * (done - 1)
+            self._last_decode_s = self._now_s
         state.advance_decodes(done)
         self._scheduler.count_decode_steps(done)
         return done
@@ -238,28 +257,31 @@ class _Simulation:
 
     def _count_own_gaps(self) -> None:
         """Count for each decoding request the time since its last token."""
-        decoding = self._state.decoding
-        self._count_gaps(self._now_s - self._last_token_s[decoding], 1)
-        self._last_token_s[decoding] = self._now_s
+        n_before = len(self._state.decoding) - len(self._joined)
+        if n_before:
+            self._count_gap(self._now_s - self._last_decode_s, n_before)
+        for request in self._joined:
+            self._count_gap(self._now_s - self._last_token_s[request], 1)
+        self._joined.clear()
+        self._last_decode_s = self._now_s
 
-    def _count_gaps(self, gaps_s: NDArray[np.float64], times: int) -> None:
-        """Count gaps between two tokens, each so many times; many are put into the histogram together."""
-        self._gaps.append((gaps_s, times))
-        self._n_gaps += len(gaps_s)
-        if self._n_gaps > _MAX_LOOSE_GAPS:
+    def _count_gap(self, gap_s: float, times: int) -> None:
+        """Count a gap between two tokens so many times; many are put into the histogram together."""
+        self._gaps_s.append(gap_s)
+        self._gap_times.append(times)
+        if len(self._gaps_s) > _MAX_LOOSE_GAPS:
             self._sort_gaps()
 
     def _sort_gaps(self) -> None:
-        if not self._gaps:
+        if not self._gaps_s:
             return
-        gaps_s = np.concatenate([gaps for gaps, _ in self._gaps]).clip(min=_SHORTEST_GAP_S)
-        times = np.concatenate([np.full(len(gaps), times) for gaps, times in self._gaps])
+        gaps_s = np.array(self._gaps_s).clip(min=_SHORTEST_GAP_S)
         bins = (
             (np.log2(gaps_s / _SHORTEST_GAP_S) * _GAPS_PER_OCTAVE).astype(np.int64).clip(max=_N_GAP_BINS - 1)
         )
-        np.add.at(self._gap_counts, bins, times)
+        np.add.at(self._gap_counts, bins, self._gap_times)
         self._longest_gap_s = max(self._longest_gap_s, float(gaps_s.max()))
-        self._gaps, self._n_gaps = [], 0
+        self._gaps_s, self._gap_times = [], []
 
     def _note_history(self, taken_before: int) -> None:
         state = self._state
@@ -305,7 +327,7 @@ def _sum_shape(state: EngineState, plan: StepPlan) -> StepShape:
         prefill_tokens=sum(chunk.tokens for chunk in plan.prefills),
         prefill_pairs=sum(chunk.pairs for chunk in plan.prefills),
         decodes=decodes,
-        decode_kv_tokens=int(state.held_tokens[state.decoding].sum()) + decodes if decodes else 0,
+        decode_kv_tokens=state.decoding.held_tokens + decodes if decodes else 0,
     )
 
 
@@ -315,5 +337,5 @@ def _list_lengths(state: EngineState, plan: StepPlan) -> StepLengths:
     kv_lengths = [chunk.context + chunk.tokens for chunk in plan.prefills]
     if plan.decodes:
         queries += [1] * len(state.decoding)
-        kv_lengths += (state.held_tokens[state.decoding] + 1).tolist()
+        kv_lengths += (state.decoding.list_held() + 1).tolist()
     return StepLengths(tuple(queries), tuple(kv_lengths))

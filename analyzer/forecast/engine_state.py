@@ -10,8 +10,8 @@ from collections import deque
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
+from analyzer.forecast.decode_batch import DecodeBatch
 from analyzer.forecast.serving_load import ServingLoad
 
 NO_REQUEST = -1
@@ -67,18 +67,19 @@ class EngineState:
 
     def __init__(self, load: ServingLoad, limits: EngineLimits) -> None:
         self.limits = limits
-        self.prompt_tokens, self.output_tokens = load.prompt_tokens, load.output_tokens
-        self.held_tokens = np.zeros(load.n_requests, dtype=np.int64)  # keys and values in the cache
-        self._blocks = np.zeros(load.n_requests, dtype=np.int64)  # that hold them
-        self.generated = np.zeros(load.n_requests, dtype=np.int64)
+        self.prompt_tokens: list[int] = load.prompt_tokens.tolist()
+        self.output_tokens: list[int] = load.output_tokens.tolist()
+        # Of requests that do not decode: what they hold in the cache, and what they have generated.
+        self.held_tokens, self.generated = [0] * load.n_requests, [0] * load.n_requests
         self.preemptions = np.zeros(load.n_requests, dtype=np.int64)
         self.waiting: deque[int] = deque()
-        self.decoding = np.empty(0, dtype=np.int64)  # in the order of their admission
+        self.decoding = DecodeBatch(limits.block_tokens)
         self.prefilling = NO_REQUEST  # with a part of its tokens computed
         self.free_blocks = limits.n_blocks
         self._n_taken = 0  # blocks taken so far from the head of the free list
         self._cached: dict[int, _CachedBlocks] = {}
         self.recomputed_tokens = 0  # held once, dropped, and to be computed again
+        self.dropped: list[int] = []  # while they decoded, since the simulation looked last
 
     @property
     def n_running(self) -> int:
@@ -92,54 +93,39 @@ class EngineState:
 
     def count_known_tokens(self, request: int) -> int:
         """Return the tokens that a prefill of a request must compute: its prompt, and outputs made before."""
-        return int(self.prompt_tokens[request] + self.generated[request])
+        return self.prompt_tokens[request] + self.generated[request]
 
     def count_blocks(self, tokens: int) -> int:
         """Return the blocks that hold the tokens of one request."""
         return -(-tokens // self.limits.block_tokens)
 
-    def count_new_decode_blocks(self, steps: int = 1) -> int:
-        """Return the blocks that the decoding requests need beyond those that they hold, for some steps."""
-        block = self.limits.block_tokens
-        needed = (self.held_tokens[self.decoding] + (steps + block - 1)) // block
-        return int(needed.sum() - self._blocks[self.decoding].sum())
-
     def has_room_for_decodes(self, more_blocks: int = 0) -> bool:
         """Return whether every decoding request finds a block for its next token, and some are left."""
         free = self.free_blocks - more_blocks
-        return len(self.decoding) <= free or self.count_new_decode_blocks() <= free
+        return len(self.decoding) <= free or self.decoding.count_new_blocks() <= free
 
     def count_steps_that_fit(self, most: int) -> int:
         """Return how many decode steps, at most so many, the free blocks allow."""
-        batch = len(self.decoding)
-        if batch * self.count_blocks(most) <= self.free_blocks:
-            return most
-        if self.count_new_decode_blocks(most) <= self.free_blocks:
+        if self.decoding.count_new_blocks(most) <= self.free_blocks:
             return most
         low, high = 0, most  # low fits, high does not
         while high - low > 1:
             middle = (low + high) // 2
-            if self.count_new_decode_blocks(middle) <= self.free_blocks:
+            if self.decoding.count_new_blocks(middle) <= self.free_blocks:
                 low = middle
             else:
                 high = middle
         return low
 
     def hold(self, request: int, tokens: int) -> None:
-        """Let a request hold so many tokens more. The blocks must be free."""
-        self.held_tokens[request] += tokens
-        blocks = self.count_blocks(int(self.held_tokens[request]))
-        self._take(blocks - int(self._blocks[request]))
-        self._blocks[request] = blocks
+        """Let a request that prefills hold so many tokens more. The blocks must be free."""
+        held = self.held_tokens[request]
+        self._take(self.count_blocks(held + tokens) - self.count_blocks(held))
+        self.held_tokens[request] = held + tokens
 
     def _take(self, blocks: int) -> None:
         self.free_blocks -= blocks
         self._n_taken += blocks
-
-    def release(self, request: int) -> None:
-        """Free all blocks of a request."""
-        self.free_blocks += int(self._blocks[request])
-        self._blocks[request] = self.held_tokens[request] = 0
 
     def count_cached_tokens(self, request: int) -> int:
         """Return the tokens of a preempted request, from its first on, whose keys and values are still there.
@@ -157,8 +143,7 @@ class EngineState:
         """Let a request hold what is still there of it. The blocks must be free."""
         tokens = self.count_cached_tokens(request)
         if self._cached.pop(request, None) is not None:
-            self._blocks[request] = self.count_blocks(tokens)
-            self.free_blocks -= int(self._blocks[request])
+            self.free_blocks -= self.count_blocks(tokens)
             self.held_tokens[request] = tokens
             self.recomputed_tokens -= tokens
 
@@ -167,41 +152,36 @@ class EngineState:
 
         is_cached: its blocks go to the tail of the free list, the last one first, and keep their contents.
         """
-        held = int(self.held_tokens[request])
+        if request == self.prefilling:
+            self.prefilling, held = NO_REQUEST, self.held_tokens[request]
+        else:
+            held, left = self.decoding.leave(request)
+            self.generated[request] = self.output_tokens[request] - left
+            self.dropped.append(request)
         if is_cached:
             self._cached[request] = _CachedBlocks(
-                int(self._blocks[request]),
-                held // self.limits.block_tokens,
-                self._n_taken + self.free_blocks,
+                self.count_blocks(held), held // self.limits.block_tokens, self._n_taken + self.free_blocks
             )
         self.recomputed_tokens += held
-        self.release(request)
+        self.free_blocks += self.count_blocks(held)
+        self.held_tokens[request] = 0
         self.preemptions[request] += 1
-        if request == self.prefilling:
-            self.prefilling = NO_REQUEST
-        else:
-            self.decoding = self.decoding[self.decoding != request]
 
     def finish_prefill(self, request: int) -> None:
         """Let a request whose prefill is complete decode, with one token more."""
-        self.generated[request] += 1
-        self.decoding = np.append(self.decoding, request)
+        left = self.output_tokens[request] - self.generated[request] - 1
+        self.decoding.join(request, self.held_tokens[request], left)
+        self.held_tokens[request] = 0
 
     def advance_decodes(self, steps: int) -> None:
         """Let every decoding request generate so many tokens. The blocks must be free."""
-        decoding, block = self.decoding, self.limits.block_tokens
-        held = self.held_tokens[decoding] + steps
-        blocks = (held + (block - 1)) // block
-        self._take(int(blocks.sum() - self._blocks[decoding].sum()))
-        self.held_tokens[decoding], self._blocks[decoding] = held, blocks
-        self.generated[decoding] += steps
+        self._take(self.decoding.count_new_blocks(steps))
+        self.decoding.advance(steps)
 
-    def remove_ended(self) -> NDArray[np.int64]:
+    def remove_ended(self) -> list[int]:
         """Take out the decoding requests with a complete output, and return them."""
-        is_ended = self.generated[self.decoding] >= self.output_tokens[self.decoding]
-        ended = self.decoding[is_ended]
-        if len(ended):
-            self.decoding = self.decoding[~is_ended]
-            for request in ended.tolist():
-                self.release(request)
+        ended = self.decoding.list_ended()
+        for request in ended:
+            held, _ = self.decoding.leave(request)
+            self.free_blocks += self.count_blocks(held)
         return ended

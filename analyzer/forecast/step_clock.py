@@ -76,10 +76,12 @@ class StepClock(Protocol):
         """Return the duration of one step."""
         ...
 
-    def time_decode_run(self, kv_lengths: NDArray[np.int64], steps: int) -> NDArray[np.float64]:
+    def time_decode_run(
+        self, shape: StepShape, list_lengths: Callable[[], StepLengths], steps: int
+    ) -> NDArray[np.float64]:
         """Return the durations of consecutive decode steps of the same requests.
 
-        kv_lengths: of the first step, new tokens included; each grows by one a step.
+        shape, list_lengths: of the first step; each KV length grows by one a step.
         """
         ...
 
@@ -174,11 +176,12 @@ class BucketedClock:
             time_s = self._step_times[rounded] = self._time([rounded])[0]
         return time_s
 
-    def time_decode_run(self, kv_lengths: NDArray[np.int64], steps: int) -> NDArray[np.float64]:
+    def time_decode_run(
+        self, shape: StepShape, list_lengths: Callable[[], StepLengths], steps: int
+    ) -> NDArray[np.float64]:
         """Return the durations of consecutive decode steps, in seconds."""
-        batch = len(kv_lengths)
-        kv_tokens = float(kv_lengths.sum()) + batch * np.arange(steps, dtype=np.float64)
-        return self._interpolate(batch, kv_tokens)
+        kv_tokens = shape.decode_kv_tokens + shape.decodes * np.arange(steps, dtype=np.float64)
+        return self._interpolate(shape.decodes, kv_tokens)
 
     def _interpolate(self, batch: int, kv_tokens: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return times of decode steps of a batch, by ascending KV tokens."""

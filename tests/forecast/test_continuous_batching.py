@@ -46,8 +46,8 @@ def time_prefill(prompts: int, tokens: int) -> float:
 
 
 def time_decodes(batch: int, prompt: int, output: int) -> float:
-    lengths = np.full(batch, prompt + 1)
-    return float(CLOCK.time_decode_run(lengths, output - 1).sum())
+    shape = StepShape(decodes=batch, decode_kv_tokens=batch * (prompt + 1))
+    return float(CLOCK.time_decode_run(shape, pytest.fail, output - 1).sum())
 
 
 @both_frameworks
@@ -166,10 +166,8 @@ def test_every_run_conserves(case: tuple[ServingLoad, EngineLimits], framework: 
     def observe(state: EngineState, plan: StepPlan, *, start_s: float, steps: int, end_s: float) -> None:
         assert 0 <= state.free_blocks <= limits.n_blocks
         assert state.n_running <= limits.max_running
-        held = [state.held_tokens[each] for each in range(load.n_requests)]
-        assert (
-            sum(-(-int(each) // limits.block_tokens) for each in held) == limits.n_blocks - state.free_blocks
-        )
+        held = [*state.held_tokens, *state.decoding.list_held().tolist()]
+        assert sum(-(-each // limits.block_tokens) for each in held) == limits.n_blocks - state.free_blocks
         rows = sum(chunk.tokens for chunk in plan.prefills) + (len(state.decoding) if plan.decodes else 0)
         assert rows <= limits.chunk_tokens
         assert framework is Framework.VLLM or not (plan.prefills and plan.decodes)
