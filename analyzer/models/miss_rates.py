@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from analyzer.demand.hit_rates import MemoryLatencies
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
+from analyzer.hardware.l2_retention import read_l2_retention
 from analyzer.ir.opcode import BULK_WRITE_SEMANTICS, GLOBAL_SPACES, Opcode, Semantics
 from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.models.interface import ModelInput
@@ -181,22 +182,10 @@ def _estimate_gather_miss_rates(model_input: ModelInput, access: MemoryAccess) -
 
 def _compute_table_miss_rate(model_input: ModelInput, table_bytes: float) -> float:
     """Return the part of a table that the L2 does not hold."""
-    l2 = model_input.gpu.file.l2
-    share = find_l2_retained_share(model_input) if l2.scattered_share is None else l2.scattered_share.value
-    return 1.0 - min(1.0, share * l2.size_bytes.value / table_bytes)
-
-
-def find_l2_retained_share(model_input: ModelInput) -> float:
-    """Return the share of the L2 that keeps its data until they are read again, by GPU or architecture."""
-    return (model_input.gpu.file.l2.kept_share or model_input.arch.memory.l2_kept_share).value
-
-
-def compute_l2_lost_share(model_input: ModelInput, touched_bytes: float) -> float:
-    """Return the share of data that the L2 has lost when so many bytes have been accessed since."""
-    l2, kept = model_input.gpu.file.l2, find_l2_retained_share(model_input)
-    used = touched_bytes / l2.size_bytes.value
-    lost = l2.lost_share.value if l2.lost_share is not None else kept
-    return float(used > kept) if lost <= kept else min(1.0, max(0.0, (used - kept) / (lost - kept)))
+    l2, kept_bytes = model_input.gpu.file.l2, read_l2_retention(model_input.gpu).kept_bytes
+    if l2.scattered_share is not None:
+        kept_bytes = l2.scattered_share.value * l2.size_bytes.value
+    return 1.0 - min(1.0, kept_bytes / table_bytes)
 
 
 def _count_loaded_bytes(model_input: ModelInput, profile: ExecutionProfile, access: MemoryAccess) -> float:

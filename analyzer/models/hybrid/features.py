@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from analyzer.demand.opcode_costs import PIPES
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.profile.execution_profile import GlobalTraffic
+from analyzer.hardware.l2_retention import read_l2_retention
 from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.models.bounds import (
     ATOMICS_BOUND,
@@ -32,7 +33,7 @@ from analyzer.models.bounds import (
     REGISTER_PORTS_BOUND,
 )
 from analyzer.models.interface import ModelInput, Stall
-from analyzer.models.miss_rates import count_unique_copied_bytes, find_l2_retained_share
+from analyzer.models.miss_rates import count_unique_copied_bytes
 from analyzer.models.model_result import ModelResult
 
 Row = NDArray[np.float64]
@@ -134,7 +135,7 @@ def _list_data_features(model_input: ModelInput, bounds: Mapping[str, float]) ->
     dram, l2 = bounds.get(DRAM_BOUND, 0.0), bounds.get(L2_BOUND, 0.0)
     return [
         _log2(footprint / l2_bytes),
-        _log2(footprint / (l2_bytes * find_l2_retained_share(model_input))),
+        _log2(footprint / read_l2_retention(model_input.gpu).kept_bytes),
         written,
         both,
         dram / (dram + l2) if dram + l2 else 0.0,

@@ -21,6 +21,7 @@ from analyzer.demand.tcgen05_tiles import is_tcgen05_mma
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES, WAVEFRONT_BYTES
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.profile.mbarrier_pipelines import PipelineUse, find_mbarrier_uses
+from analyzer.hardware.l2_retention import read_l2_retention
 from analyzer.ir.arrays import FloatArray
 from analyzer.ir.opcode import (
     ATOMIC_KINDS,
@@ -47,10 +48,8 @@ from analyzer.models.l2_rate import (
 from analyzer.models.l2_sharing import compute_copy_factors
 from analyzer.models.miss_rates import (
     MissRates,
-    compute_l2_lost_share,
     count_unique_copied_bytes,
     find_gather_miss_rates,
-    find_l2_retained_share,
     mask_bulk_writes,
     scale_dram_cycles_to_clock,
 )
@@ -637,8 +636,7 @@ def _compute_cold_share(model_input: ModelInput) -> float:
     profile = model_input.profile
     if profile is None or profile.traffic is None or model_input.l2_is_cold:
         return 1.0
-    sectors, l2 = profile.traffic.unique_sectors, model_input.gpu.file.l2
-    kept = find_l2_retained_share(model_input)
+    sectors, retention = profile.traffic.unique_sectors, read_l2_retention(model_input.gpu)
     if sectors is None:
-        return float(_count_bytes_beyond_l1(model_input, profile) > kept * l2.size_bytes.value)
-    return compute_l2_lost_share(model_input, count_unique_copied_bytes(model_input) + sectors * SECTOR_BYTES)
+        return float(_count_bytes_beyond_l1(model_input, profile) > retention.kept_bytes)
+    return retention.compute_lost_share(count_unique_copied_bytes(model_input) + sectors * SECTOR_BYTES)

@@ -135,7 +135,8 @@ def is_at_floor(launch: MeasuredLaunch, figures: TransferFigures) -> bool:
 
 def _place(launch: MeasuredLaunch, figures: TransferFigures) -> _Side:
     moved_bytes, flops = _drop_fractions(launch.moved_bytes), _drop_fractions(launch.flops)
-    resident_share = 0.0 if launch.l2_is_cold else figures.find_resident_share(moved_bytes)
+    lost_share = 1.0 if launch.l2_is_cold else figures.l2_retention.compute_lost_share(moved_bytes)
+    resident_share = 1.0 - lost_share
     memory_us = figures.compute_memory_us(moved_bytes, resident_share)
     flops_us = flops / figures.sustained_gflops * 1e-3
     occupancy = find_occupancy(launch, figures)

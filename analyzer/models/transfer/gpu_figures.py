@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from analyzer.hardware.gpu import Gpu, find_sched_timing
+from analyzer.hardware.l2_retention import L2Retention, read_l2_retention
 from analyzer.hardware.schema import Arch, HardwareParameter, SmLimits
 from analyzer.ir.launch import Timing
 from analyzer.ir.scheduling import WARP_SIZE, SchedClass
@@ -31,8 +32,7 @@ class TransferFigures(Struct, frozen=True, kw_only=True):
     peak_gbps: float  # datasheet, device memory
     sustained_gbps: float  # measured, or the datasheet's times an efficiency
     l2_gbps: float
-    l2_kept_bytes: float  # working set up to which a launch finds all that the one before left
-    l2_lost_bytes: float  # working set from which on it finds nothing
+    l2_retention: L2Retention
     dram_latency_us: float  # of one load, unloaded
     overhead_us: float  # part of the time between launches that nothing hides
     kernel_us: float  # duration of an empty kernel, as a profiler sees it
@@ -46,14 +46,6 @@ class TransferFigures(Struct, frozen=True, kw_only=True):
     def find_empty_us(self, timing: Timing) -> float:
         """Return the part of a time that is the launch's."""
         return self.overhead_us if timing is Timing.INTERVAL else self.kernel_us
-
-    def find_resident_share(self, moved_bytes: float) -> float:
-        """Return the part of a working set that the L2 still holds from the launch before."""
-        if moved_bytes <= self.l2_kept_bytes:
-            return 1.0
-        if moved_bytes >= self.l2_lost_bytes:
-            return 0.0
-        return (self.l2_lost_bytes - moved_bytes) / (self.l2_lost_bytes - self.l2_kept_bytes)
 
 
 def read_transfer_figures(gpu: Gpu) -> TransferFigures:
@@ -70,7 +62,6 @@ def read_transfer_figures(gpu: Gpu) -> TransferFigures:
     lanes = _count_fp32_lanes(gpu.arch)
     computed_tflops = 2.0 * lanes * gpu.sm_count * boost_mhz * 1e-6
     peak_gflops = 1e3 * _find(file.peak.fp32_tflops, computed_tflops)
-    l2_bytes, kept_share = file.l2.size_bytes.value, (file.l2.kept_share or memory.l2_kept_share).value
     overhead_us = file.launch.overhead_us.value
     return TransferFigures(
         key=gpu.key,
@@ -88,8 +79,7 @@ def read_transfer_figures(gpu: Gpu) -> TransferFigures:
         peak_gbps=file.memory.bandwidth_gbps.value,
         sustained_gbps=gpu.sustained_dram_gbps.value,
         l2_gbps=gpu.compute_l2_gbps(clock_mhz),
-        l2_kept_bytes=l2_bytes * kept_share,
-        l2_lost_bytes=l2_bytes * max(kept_share, _find(file.l2.lost_share, kept_share)),
+        l2_retention=read_l2_retention(gpu),
         dram_latency_us=_find(file.memory.dram_latency_cycles, memory.dram_latency_cycles.value) / clock_mhz,
         overhead_us=overhead_us,
         kernel_us=_find(file.launch.kernel_us, overhead_us),
