@@ -84,7 +84,6 @@ _STARTS = {
     "launch_us": 1.8,
     "sharpness": 5.8,
     "latency_sharpness": 1.8,
-    "resident_limit": 0.78,
     "reused_share": 0.4,
 }
 # Of the fit: predicted time in which a weight falls by e, first to find the way, then as it counts; weights

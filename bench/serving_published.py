@@ -27,7 +27,7 @@ from msgspec import Struct
 from tabulate import tabulate
 
 from analyzer.forecast.batch_schedulers import make_scheduler
-from analyzer.forecast.continuous_batching import ServingRun, locate_gap, simulate_serving
+from analyzer.forecast.continuous_batching import ServingRun, simulate_serving
 from analyzer.forecast.deployment import Deployment, Framework
 from analyzer.forecast.engine_limits import GivenLimits, find_limits
 from analyzer.forecast.model_config import read_model_config
@@ -37,6 +37,7 @@ from analyzer.forecast.serving_rates import find_rates
 from analyzer.forecast.serving_statistics import compute_duration_s, compute_latencies
 from analyzer.forecast.step_clock import BucketedClock, StepTable
 from analyzer.forecast.step_times import time_steps
+from analyzer.forecast.token_gaps import locate_gap
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.operators.names import DataType
 

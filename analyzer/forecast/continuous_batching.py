@@ -31,14 +31,11 @@ from analyzer.forecast.batch_schedulers import Scheduler
 from analyzer.forecast.engine_state import NO_REQUEST, EngineLimits, EngineState, StepPlan
 from analyzer.forecast.serving_load import ServingLoad
 from analyzer.forecast.step_clock import StepClock, StepLengths, StepShape
+from analyzer.forecast.token_gaps import TokenGaps
 
 _MAX_JUMP = 4_096  # steps whose durations are asked for together
 _LIKELY_STEP_S = 0.01
 _MARGIN = 1.1  # of the steps that an arrival is expected to be away
-_GAPS_PER_OCTAVE = 128  # of the histogram of inter-token latencies: half a percent
-_SHORTEST_GAP_S = 1e-6
-_N_GAP_BINS = 40 * _GAPS_PER_OCTAVE  # up to 10**6 s
-_MAX_LOOSE_GAPS = 1 << 16
 
 
 class StepObserver(Protocol):
@@ -80,15 +77,6 @@ class ServingRun(Struct, frozen=True):
     recomputed_tokens: int
 
 
-def locate_gap(share: float, counts: NDArray[np.int64]) -> float:
-    """Return the inter-token latency in seconds that a share of the gaps is below, within half a percent."""
-    total = int(counts.sum())
-    if not total:
-        return math.nan
-    index = int(np.searchsorted(counts.cumsum(), share * total))
-    return float(_SHORTEST_GAP_S * 2 ** ((min(index, _N_GAP_BINS - 1) + 0.5) / _GAPS_PER_OCTAVE))
-
-
 def simulate_serving(
     load: ServingLoad,
     limits: EngineLimits,
@@ -125,15 +113,8 @@ class _Simulation:
         self._scheduled_s, self._first_token_s, self._end_s = (
             np.full(load.n_requests, np.nan) for _ in range(3)
         )
-        # Times of last tokens: of all that decode one time, but for those that joined since then; and of each
-        # that joined or was preempted.
-        self._last_decode_s, self._joined = self._now_s, dict[int, None]()
-        self._last_token_s: dict[int, float] = {}
         self._history: list[tuple[float, int, int, int]] = []
-        self._gap_counts = np.zeros(_N_GAP_BINS, dtype=np.int64)
-        self._longest_gap_s = 0.0
-        self._gaps_s: list[float] = []  # not in the histogram yet
-        self._gap_times: list[int] = []  # how often each
+        self._gaps = TokenGaps()
         self._most_held = 0
         self._last_step_s = _LIKELY_STEP_S  # of a decode step: how far to look ahead for an arrival
         self._n_steps, self._busy_s, self._request_seconds, self._prefilled = 0, 0.0, 0.0, 0
@@ -144,7 +125,7 @@ class _Simulation:
         while self._n_ended < self._load.n_requests:
             self._take_arrivals()
             plan = self._scheduler.plan_step(state)
-            self._note_dropped()
+            self._gaps.drop(state.take_dropped())
             if plan.prefills:
                 self._run_step(plan)
             elif plan.decodes:
@@ -158,8 +139,7 @@ class _Simulation:
                 self._end_s[ended] = self._now_s
                 self._n_ended += len(ended)
                 self._scheduler.end_requests()
-                for request in ended:
-                    self._joined.pop(request, None)
+                self._gaps.end(ended)
 
     def _take_arrivals(self) -> None:
         """Queue what has arrived up to now."""
@@ -167,15 +147,6 @@ class _Simulation:
             self._state.waiting.append(self._n_arrived)
             self._request_seconds += self._now_s - self._arrivals[self._n_arrived]
             self._n_arrived += 1
-
-    def _note_dropped(self) -> None:
-        """Keep the time of the last token of what the scheduler dropped while it decoded."""
-        for request in self._state.dropped:
-            if request in self._joined:
-                del self._joined[request]
-            else:
-                self._last_token_s[request] = self._last_decode_s
-        self._state.dropped.clear()
 
     def _run_step(self, plan: StepPlan) -> None:
         """Run one step with prefills."""
@@ -189,7 +160,7 @@ class _Simulation:
             if math.isnan(self._scheduled_s[chunk.request]):
                 self._scheduled_s[chunk.request] = start_s
         if plan.decodes:
-            self._count_own_gaps()
+            self._gaps.count_decode(self._now_s, len(state.decoding))
             state.advance_decodes(1)
             self._scheduler.count_decode_steps(1)
         state.prefilling = NO_REQUEST
@@ -203,13 +174,10 @@ class _Simulation:
 
     def _give_token(self, request: int) -> None:
         """Count the token that ends a prefill: the first, or after a preemption the next."""
-        if self._state.generated[request]:
-            self._count_gap(self._now_s - self._last_token_s[request], 1)
-        else:
+        is_first = not self._state.generated[request]
+        if is_first:
             self._first_token_s[request] = self._now_s
-        if self._now_s != self._last_decode_s:
-            self._joined[request] = None
-            self._last_token_s[request] = self._now_s
+        self._gaps.count_prefill(request, self._now_s, is_first=is_first)
         self._state.finish_prefill(request)
 
     def _run_decodes(self, plan: StepPlan) -> None:
@@ -235,12 +203,10 @@ class _Simulation:
         self._notify(plan, self._now_s, done, self._now_s + total_s)
         self._last_step_s = float(durations[done - 1])
         self._pass_time(float(durations[0]), 1)
-        self._count_own_gaps()
+        self._gaps.count_decode(self._now_s, len(state.decoding))
         if done > 1:
             self._pass_time(total_s - float(durations[0]), done - 1)
-            self._gaps_s += durations[1:done].tolist()
-            self._gap_times += [len(state.decoding)] * (done - 1)
-            self._last_decode_s = self._now_s
+            self._gaps.count_more_decodes(durations[1:done], self._now_s, len(state.decoding))
         state.advance_decodes(done)
         self._scheduler.count_decode_steps(done)
         return done
@@ -255,34 +221,6 @@ class _Simulation:
         self._n_steps += steps
         self._request_seconds += (self._n_arrived - self._n_ended) * duration_s
 
-    def _count_own_gaps(self) -> None:
-        """Count for each decoding request the time since its last token."""
-        n_before = len(self._state.decoding) - len(self._joined)
-        if n_before:
-            self._count_gap(self._now_s - self._last_decode_s, n_before)
-        for request in self._joined:
-            self._count_gap(self._now_s - self._last_token_s[request], 1)
-        self._joined.clear()
-        self._last_decode_s = self._now_s
-
-    def _count_gap(self, gap_s: float, times: int) -> None:
-        """Count a gap between two tokens so many times; many are put into the histogram together."""
-        self._gaps_s.append(gap_s)
-        self._gap_times.append(times)
-        if len(self._gaps_s) > _MAX_LOOSE_GAPS:
-            self._sort_gaps()
-
-    def _sort_gaps(self) -> None:
-        if not self._gaps_s:
-            return
-        gaps_s = np.array(self._gaps_s).clip(min=_SHORTEST_GAP_S)
-        bins = (
-            (np.log2(gaps_s / _SHORTEST_GAP_S) * _GAPS_PER_OCTAVE).astype(np.int64).clip(max=_N_GAP_BINS - 1)
-        )
-        np.add.at(self._gap_counts, bins, self._gap_times)
-        self._longest_gap_s = max(self._longest_gap_s, float(gaps_s.max()))
-        self._gaps_s, self._gap_times = [], []
-
     def _note_history(self, taken_before: int) -> None:
         state = self._state
         taken = state.taken_tokens
@@ -296,7 +234,6 @@ class _Simulation:
 
     def make_result(self) -> ServingRun:
         """Return what was counted."""
-        self._sort_gaps()
         columns = list(zip(*self._history, strict=True))
         return ServingRun(
             load=self._load,
@@ -309,8 +246,8 @@ class _Simulation:
                 np.array(columns[0]), *(np.array(column, dtype=np.int64) for column in columns[1:])
             ),
             most_held_tokens=self._most_held,
-            gap_counts=self._gap_counts,
-            longest_gap_s=self._longest_gap_s,
+            gap_counts=self._gaps.make_histogram(),
+            longest_gap_s=self._gaps.longest_s,
             steps=self._n_steps,
             busy_s=self._busy_s,
             request_seconds=self._request_seconds,

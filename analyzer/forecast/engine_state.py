@@ -79,7 +79,7 @@ class EngineState:
         self._n_taken = 0  # blocks taken so far from the head of the free list
         self._cached: dict[int, _CachedBlocks] = {}
         self.recomputed_tokens = 0  # held once, dropped, and to be computed again
-        self.dropped: list[int] = []  # while they decoded, since the simulation looked last
+        self._dropped: list[int] = []  # while they decoded, and not taken yet
 
     @property
     def n_running(self) -> int:
@@ -157,7 +157,7 @@ class EngineState:
         else:
             held, left = self.decoding.leave(request)
             self.generated[request] = self.output_tokens[request] - left
-            self.dropped.append(request)
+            self._dropped.append(request)
         if is_cached:
             self._cached[request] = _CachedBlocks(
                 self.count_blocks(held), held // self.limits.block_tokens, self._n_taken + self.free_blocks
@@ -166,6 +166,11 @@ class EngineState:
         self.free_blocks += self.count_blocks(held)
         self.held_tokens[request] = 0
         self.preemptions[request] += 1
+
+    def take_dropped(self) -> list[int]:
+        """Return the requests that were dropped while they decoded since the last call."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
 
     def finish_prefill(self, request: int) -> None:
         """Let a request whose prefill is complete decode, with one token more."""

@@ -23,7 +23,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.forecast.continuous_batching import ServingRun, locate_gap
+from analyzer.forecast.continuous_batching import ServingRun
+from analyzer.forecast.token_gaps import locate_gap
 
 _GROWTH_TOLERANCE = 0.05  # of the arrivals in a quarter of the run
 _LATENCIES_PER_RUN = 3.0  # that arrivals must span for the second half to be a steady state

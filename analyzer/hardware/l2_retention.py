@@ -17,6 +17,11 @@ class L2Retention(Struct, frozen=True):
     kept_bytes: float
     lost_bytes: float
 
+    @property
+    def half_lost_bytes(self) -> float:
+        """Working set of which half is lost."""
+        return 0.5 * (self.kept_bytes + self.lost_bytes)
+
     def compute_lost_share(self, touched_bytes: float) -> float:
         """Return the share of data that the L2 has lost when so many bytes have been accessed since."""
         if touched_bytes <= self.kept_bytes:

@@ -14,8 +14,10 @@ one dominates:
            the chain of one CTA, and at least the time in which its buffers come in once, (chain + load) /
            buffers. Power may slow the tensor cores.
     l2     operands of all tiles; rows of padding are not loaded. Two SMs of a TPC may ask once for both.
-    dram   distinct bytes that the L2 has lost since the last launch, and what each wave reads again. Its rate
-           depends on the bytes of a row that a step reads, and a little on how many blocks run side by side.
+    dram   distinct bytes that the L2 has lost since the last launch (half of them where the database's curve
+           of the chip says so, on chips with one L2 sharply at its size), and what each wave reads again. Its
+           rate depends on the bytes of a row that a step reads, and a little on how many blocks run side by
+           side.
 
 To these come `tail`, in which the CTAs of the last wave end apart from each other, and `launch`. What the
 code asks of an SM is measured on the compiled code (`tuning`), or follows from the tile (`estimate_code`:
@@ -133,7 +135,6 @@ _RANGES = {
     "launch_us": (0.3, 8.0),
     "sharpness": (1.5, 12.0),
     "latency_sharpness": (1.0, 6.0),
-    "resident_limit": (0.5, 1.5),
     "reused_share": (0.1, 1.0),
 }
 
@@ -346,7 +347,7 @@ def _count_dram_bytes(
     lost = compute_lost_share(
         operands + launch.busy_experts * shape.other_weight_bytes + STORED_SPACE * launch.output_bytes,
         hardware.l2_bytes,
-        parameters["resident_limit"],
+        hardware.l2_half_lost_share,
         is_whole=hardware.is_l2_whole,
     )
     running = np.minimum(launch.slots, launch.tasks)

@@ -5,6 +5,7 @@ from math import log2
 from msgspec import Struct
 
 from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.l2_retention import read_l2_retention
 from analyzer.hardware.schema import Arch, HardwareParameter
 from analyzer.ir.scheduling import SchedClass, TensorRate
 from analyzer.operators.names import DataType
@@ -28,6 +29,7 @@ class OperatorHardware(Struct, frozen=True):
     l2_copy_gbps: float  # loads and stores together, half of each, of data that stay in the L2
     l2_partitions: float  # parts of the L2 that each keep copies of what the other's SMs read
     is_l2_whole: bool  # known to be of one part
+    l2_half_lost_share: float  # working set, in L2 sizes, of which half is lost from launch to launch
     shares_requests: bool  # the two SMs of a TPC ask the L2 once for what both read
     l2_latency_cycles: float  # of a load that the L2 serves, unloaded
     dram_latency_cycles: float
@@ -135,6 +137,7 @@ def _read(gpu: Gpu) -> OperatorHardware:
         l2_copy_gbps=_estimate_l2_copy_gbps(gpu, clock_mhz),
         l2_partitions=2.0 if traits.l2_layout == "halves" else 1.0,
         is_l2_whole=traits.l2_layout == "whole",
+        l2_half_lost_share=read_l2_retention(gpu).half_lost_bytes / file.l2.size_bytes.value,
         shares_requests=bool(traits.shares_requests),
         l2_latency_cycles=latency.l2_latency_cycles.value if latency else 260.0,
         dram_latency_cycles=latency.dram_latency_cycles.value if latency else 500.0,

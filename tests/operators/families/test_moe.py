@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzer.hardware.gpu_database import load_gpu
+from analyzer.hardware.parameter_edits import parse_setting, with_settings
 from analyzer.operators.batches import MoeBatch
 from analyzer.operators.expert_tiles import TileConfiguration, compute_tile_terms
 from analyzer.operators.families.moe import FAMILY, choose_default_configuration, describe_product
@@ -107,6 +108,21 @@ def test_the_a40_gains_from_large_blocks_as_measured():
     )
     assert best.total_us[0] == pytest.approx(22632.6, rel=0.2)
     assert FAMILY.compute_terms(batch, hardware, _PARAMETERS).total_us[0] > 1.2 * best.total_us[0]
+
+
+def test_what_the_l2_keeps_is_the_chips_and_an_edit_moves_it():
+    gpu = load_gpu("a100-80gb-sxm")
+    batch = make_batch([(4, 16, 2, 1536, 768)])  # 38 MB of weights, .9 of the L2
+    as_is, all_kept, none_kept = (
+        FAMILY.compute_terms(batch, read_operator_hardware(each), _PARAMETERS).find_term("dram")[0]
+        for each in (
+            gpu,
+            with_settings(gpu, [parse_setting("l2.kept_share=0.99"), parse_setting("l2.lost_share=2")]),
+            with_settings(gpu, [parse_setting("l2.kept_share=0.1"), parse_setting("l2.lost_share=0.2")]),
+        )
+    )
+    assert all_kept < 0.2 * none_kept
+    assert all_kept < as_is < none_kept
 
 
 _SIZES = st.tuples(
