@@ -26,7 +26,7 @@ def simulate(requests: object = TRACE, deployment: ForecastOptions = GPU, **opti
 @pytest.mark.parametrize("framework", ["sglang", "vllm"])
 def test_a_batch_at_once_is_the_forecast_of_the_batch(framework: str) -> None:
     deployment = ForecastOptions(gpu="h100", framework=framework)
-    requests = [Request(700, 60)] * 8
+    requests = [Request(512, 60)] * 8  # 4,096 rows: a step that is not rounded
     forecast = forecast_model(MODEL, requests, deployment)
     served = simulate(requests, deployment, rate=1.0, process=ArrivalProcess.BURST)
     assert served.latencies.ttft.mean_ms == pytest.approx(forecast.prefill_ms, rel=0.02)
