@@ -486,7 +486,7 @@ GPUs: figures of GPUs never looked at may be lower.
 ## Intervals
 
 Shares of measured times that lie in the 80 % intervals. Their widths were read off the halves that the fit
-did not see; on GPUs that were not fitted they are half as wide again, which is assumed.
+did not see; on GPUs that were not fitted they are half as wide again.
 
 {intervals}
 ## The default configuration
