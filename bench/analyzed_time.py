@@ -51,7 +51,7 @@ def list_balanced_slots(shape: MoeShape, tile_rows: int) -> tuple[Integers, Inte
     """Return slots sorted by expert and padded to whole tiles, int32, and the expert of each tile, int32."""
     slots, experts = [], []
     numbers = np.arange(shape.n_slots)
-    for expert in range(shape.n_active_experts):
+    for expert in range(min(shape.experts, shape.n_slots)):
         own = numbers[expert :: shape.experts]
         n_tiles = -(-len(own) // tile_rows)
         slots.append(np.pad(own, (0, n_tiles * tile_rows - len(own)), constant_values=shape.n_slots))

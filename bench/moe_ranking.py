@@ -23,16 +23,14 @@ import numpy as np
 import pyarrow.parquet as parquet
 from markdown import render_table
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 from numpy.typing import NDArray
 from operator_data import pipeweave_moe
 
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.hardware.gpu_selection import find_gpus
 from analyzer.operators.expert_tiles import (
-    ProductShape,
-    TileCode,
-    TileConfiguration,
+    TileLaunch,
     compute_tile_terms,
     list_tile_parameters,
     load_tile_figures,
@@ -52,7 +50,7 @@ from analyzer.tuning.fused_moe_space import (
 )
 from analyzer.tuning.kernel_facts import load_shipped_facts
 from analyzer.tuning.moe_ranking import compute_intervals, find_candidates
-from analyzer.tuning.moe_time_model import Floats, MoeTimeModel, make_time_model, spread_shape
+from analyzer.tuning.moe_time_model import Floats, MoeTimeModel, make_time_model
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "moe-ranking.md"
@@ -254,16 +252,14 @@ class Pool(Struct, frozen=True, eq=False):
     """Candidates of many shapes on one GPU, one after the other, so that all take one evaluation."""
 
     hardware: OperatorHardware
-    shape: ProductShape
-    configuration: TileConfiguration
-    code: TileCode
+    launch: TileLaunch
     case: Integers  # number of the case of each candidate
     is_good: NDArray[np.bool_]
     known_us: Floats  # NaN where not known, or too slow to count
 
     def compute_loss(self, parameters: Parameters, temperature: float) -> float:
         """Return the mean loss of the shapes: of the ranking, and of the times of the best."""
-        terms = compute_tile_terms(self.shape, self.configuration, self.hardware, parameters, self.code)
+        terms = compute_tile_terms(self.launch, self.hardware, parameters)
         logs, n = np.log(terms.total_us), int(self.case[-1]) + 1
         least = np.full(n, np.inf)
         np.minimum.at(least, self.case, logs)
@@ -280,18 +276,15 @@ class Pool(Struct, frozen=True, eq=False):
 def pool_cases(cases: Sequence[Case], start: Parameters) -> Pool:
     """Return the candidates of cases of one GPU, but for those that are nowhere near the best."""
     model, kept = cases[0].model, [_leave_out_slow(case, start) for case in cases]
-    shapes = [spread_shape(case.shape, len(case.configs)) for case in kept]
-    columns = [name for name in ProductShape.__struct_fields__ if name != "dtype"]
-    rows, known_us = (np.concatenate([getattr(case, name) for case in kept]) for name in ("rows", "known_us"))
+    configs, rows, known_us = (
+        np.concatenate([getattr(case, name) for case in kept]) for name in ("configs", "rows", "known_us")
+    )
+    counts = [len(case.configs) for case in kept]
+    sizes = np.repeat(np.array([astuple(case.shape) for case in kept], dtype=np.float64), counts, axis=0)
     return Pool(
         hardware=model.hardware,
-        shape=ProductShape(
-            dtype=shapes[0].dtype,
-            **{name: np.concatenate([getattr(shape, name) for shape in shapes]) for name in columns},
-        ),
-        configuration=TileConfiguration(*np.concatenate([case.configs for case in kept]).astype(float).T),
-        code=model.select_code(rows),
-        case=np.repeat(np.arange(len(kept)), [len(case.configs) for case in kept]),
+        launch=model.cut_tiles(sizes, configs, rows),
+        case=np.repeat(np.arange(len(kept)), counts),
         is_good=np.concatenate([case.is_good for case in kept]),
         known_us=known_us,
     )

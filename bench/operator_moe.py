@@ -24,7 +24,7 @@ from analyzer.learning.fit_reference import fit_parameters
 from analyzer.learning.options import LearningOptions
 from analyzer.models.operators.ours import compute_batch_terms, predict_with_weights
 from analyzer.operators.batches import Column, MoeBatch
-from analyzer.operators.expert_tiles import compute_tile_terms
+from analyzer.operators.expert_tiles import compute_tile_terms, cut_tiles
 from analyzer.operators.families.moe import FAMILY, describe_product
 from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.measured import MeasuredBatch
@@ -82,7 +82,7 @@ def judge_tuned(data: Path, console: Console) -> None:
         others = [batch for batch in teaching if batch.gpu != tuned.gpu]
         for name, taught in (("all", teaching), ("other GPUs", others)):
             parameters = fit_parameters(FAMILY, taught, LearningOptions())
-            terms = compute_tile_terms(shape, tuned.configuration, hardware, parameters)
+            terms = compute_tile_terms(cut_tiles(shape, tuned.configuration, hardware), hardware, parameters)
             ratio = terms.total_us / tuned.time_us
             rows.append((tuned.gpu, name, str(len(ratio)), *_format_errors(ratio)))
     head = ("GPU", "fitted on default configurations of", "rows", "MAPE", "median", "bias")

@@ -1,6 +1,6 @@
 """What teaches the operator models: data sets, their loaders, options and provenance."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -45,11 +45,12 @@ class Teaching(Struct, frozen=True):
     load: Callable[[], list[MeasuredBatch]]
     options: LearningOptions
     provenance: Provenance
-    excepted: str = " "  # how the names of those start that another teaching makes
+    pulls: Mapping[str, float] = {}  # `reference_pull` of sets whose names start so
 
-    def makes(self, set_name: str) -> bool:
-        """Return whether a set of weights is this teaching's."""
-        return set_name.startswith(self.sets) and not set_name.startswith(self.excepted)
+    def find_options(self, set_name: str) -> LearningOptions:
+        """Return the options of a set of weights."""
+        pull = next((pull for start, pull in self.pulls.items() if set_name.startswith(start)), None)
+        return self.options if pull is None else msgspec.structs.replace(self.options, reference_pull=pull)
 
     def may_make(self, name: str) -> bool:
         """Return whether a name is this teaching's, or may be that of one of its sets."""
@@ -208,28 +209,19 @@ TEACHINGS: tuple[Teaching, ...] = (
         lambda: aiconfigurator_gemm.load_products(DATA / "aiconfigurator"),
         _PRODUCTS,
         AICONFIGURATOR,
-        excepted="gemm-bf16",
-    ),
-    Teaching(
-        "gemm-bf16",
-        "gemm-bf16",
-        lambda: aiconfigurator_gemm.load_products(DATA / "aiconfigurator"),
         # architectures left out 11.5 in place of 12.3 % in the mean of three sets; FP8 gains nothing by it
-        msgspec.structs.replace(_PRODUCTS, reference_pull=1.0),
-        AICONFIGURATOR,
+        {"gemm-bf16": 1.0},
     ),
     Teaching("moe", "moe-product", lambda: pipeweave_moe.load_teaching(DATA), _FEW_TREES, PIPEWEAVE),
     Teaching("moe-both", "moe-both", lambda: aiconfigurator_moe.load_teaching(DATA), _MOE, AICONFIGURATOR),
     Teaching(
         "attention",
-        "attention-fa2",
+        "attention-fa",
         load_named_attention,
-        # GPUs left out 11.7 in place of 13.1 %; FlashAttention-3's decodes on an H20 would be 8 % too long
-        msgspec.structs.replace(NAMED_ATTENTION_OPTIONS, reference_pull=0.1),
+        NAMED_ATTENTION_OPTIONS,
         PIPEWEAVE_AND_SERVING,
-    ),
-    Teaching(
-        "attention-fa3", "attention-fa3", load_named_attention, NAMED_ATTENTION_OPTIONS, PIPEWEAVE_AND_SERVING
+        # GPUs left out 11.7 in place of 13.1 %; FlashAttention-3's decodes on an H20 would be 8 % too long
+        {"attention-fa2": 0.1},
     ),
     Teaching(
         "attention-generic", "attention-generic", _load_generic_attention, SERVING_OPTIONS, AICONFIGURATOR

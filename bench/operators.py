@@ -76,10 +76,11 @@ def learn(names: Sequence[str]) -> None:
             continue
         _report(f"{teaching.name}: loading")
         for name, (family, batches) in sorted(group_by_weights(teaching.load()).items()):
-            if not teaching.makes(name) or not teaching.is_asked(name, names):
+            if not name.startswith(teaching.sets) or not teaching.is_asked(name, names):
                 continue
-            learned = learn_set(name, family, batches, teaching.options, cache=CACHE, report=_report)
-            write_learned(learned, WEIGHTS, teaching.options, teaching.provenance)
+            options = teaching.find_options(name)
+            learned = learn_set(name, family, batches, options, cache=CACHE, report=_report)
+            write_learned(learned, WEIGHTS, options, teaching.provenance)
             print(name, _describe(learned), flush=True)
 
 

@@ -36,9 +36,6 @@ class DecodeBatch:
     def __iter__(self) -> Iterator[int]:
         return iter(self._starts)
 
-    def __contains__(self, request: int) -> bool:
-        return request in self._starts
-
     @property
     def last(self) -> int:
         """The request that was admitted last."""

@@ -97,14 +97,34 @@ class TileTerms(Struct, frozen=True):
     tail_us: Column
     total_us: Column
     flops: Column  # of valid rows
-    dram_bytes: Column
-    tasks: Column  # that work; CTAs without rows leave at once
-    steps: Column
-    resident: Column  # CTAs per SM
-    slots: Column  # CTAs that fit the GPU
-    fill: Column  # share of the blocks' rows that are valid
-    blocks: Column  # of rows, over all experts
+    dram_bytes: Column  # each once
+
+
+class TileLaunch(Struct, frozen=True):
+    """Tasks of grouped products in columns, and how the GPU takes them: all that no figure decides."""
+
+    shape: ProductShape
+    configuration: TileConfiguration
+    code: TileCode
     busy_experts: Column
+    blocks: Column  # of rows, over all experts
+    column_blocks: Column
+    tasks: Column  # that work; CTAs without rows leave at once
+    grid: Column  # CTAs launched, with those that find no rows
+    steps: Column
+    slots: Column  # CTAs that fit the GPU
+    side_by_side: Column  # blocks of rows that run together
+    used_rows: Column  # of a block, in the mean
+    left_rows: Column  # of the left operand, each once
+    weight_bytes: Column  # of busy experts
+    row_bytes: Column  # of the left operand
+    output_bytes: Column
+
+    @property
+    def fill(self) -> Column:
+        """Share of the blocks' rows that are valid."""
+        share: Column = self.shape.pairs / (self.blocks * self.configuration.block_m)
+        return share
 
 
 _ASYNCHRONOUS_ROWS = 64.0  # rows of a warpgroup's MMA and of tcgen05; smaller blocks fall back to mma.sync
@@ -219,26 +239,15 @@ def _count_resident_ctas(
     return np.clip(np.minimum(np.minimum(by_shared, by_registers), by_warps), 1.0, _MAX_CTAS)
 
 
-def compute_tile_terms(
-    shape: ProductShape,
-    configuration: TileConfiguration,
-    hardware: OperatorHardware,
-    parameters: Parameters,
-    code: TileCode | None = None,
-) -> TileTerms:
-    """Return what grouped products ask for under these configurations, and the combined time.
+def compute_tile_terms(launch: TileLaunch, hardware: OperatorHardware, parameters: Parameters) -> TileTerms:
+    """Return what grouped products ask for, and the combined time.
 
-    shape, configuration: one entry per row each; parameters: by name, as `list_tile_parameters`; code: what
-    the compiled code asks of an SM, estimated where None.
+    parameters: by name, as `list_tile_parameters`.
     """
-    code = code or estimate_code(shape, configuration, hardware)
-    launch = _cut_tiles(shape, configuration, code, hardware)
-    kind_share = 1.0 if hardware.has_stacked_dram else parameters["graphics_dram_share"]
-    dram_rate = parameters["dram_share"] * kind_share * hardware.sustained_dram_gbps * 1e3
-    slowdown = _slow_rows(shape, configuration, launch, hardware, parameters)
-    dram_us = _count_dram_bytes(shape, configuration, launch, hardware, parameters) * slowdown / dram_rate
-    l2_us = _time_l2(shape, configuration, launch, hardware, parameters)
-    sms_us = _time_sms(shape.dtype, code, launch, hardware, parameters)
+    shape = launch.shape
+    sms_us = _time_sms(launch, hardware, parameters)
+    l2_us = _time_l2(launch, hardware, parameters)
+    dram_us = _time_dram(launch, hardware, parameters)
     launch_us = parameters["launch_us"] + launch.grid / (_CTAS_PER_CYCLE * hardware.boost_mhz)
     power = parameters["sharpness"]
     busy_us = add_by_norm(add_by_norm(sms_us, l2_us, power), dram_us, power)
@@ -252,31 +261,7 @@ def compute_tile_terms(
         total_us=busy_us + tail_us + launch_us,
         flops=2.0 * shape.pairs * shape.n * shape.k,
         dram_bytes=launch.weight_bytes + launch.row_bytes + launch.output_bytes,
-        tasks=launch.tasks,
-        steps=launch.steps,
-        resident=code.resident,
-        slots=launch.slots,
-        fill=shape.pairs / (launch.blocks * configuration.block_m),
-        blocks=launch.blocks,
-        busy_experts=launch.busy_experts,
     )
-
-
-class _Launch(Struct, frozen=True):
-    """Tasks of grouped products in columns, and how the GPU takes them."""
-
-    busy_experts: Column
-    blocks: Column  # of rows, over all experts
-    column_blocks: Column
-    tasks: Column
-    grid: Column  # CTAs launched, with those that find no rows
-    steps: Column
-    slots: Column  # CTAs that fit the GPU
-    side_by_side: Column  # blocks of rows that run together
-    used_rows: Column  # of a block, in the mean
-    weight_bytes: Column  # of busy experts
-    row_bytes: Column  # of the left operand, each row once
-    output_bytes: Column
 
 
 def count_row_blocks(pairs: Column, experts: Column, block_m: Column) -> Column:
@@ -290,10 +275,18 @@ def count_row_blocks(pairs: Column, experts: Column, block_m: Column) -> Column:
     return blocks
 
 
-def _cut_tiles(
-    shape: ProductShape, configuration: TileConfiguration, code: TileCode, hardware: OperatorHardware
-) -> _Launch:
-    """Spread pairs evenly over the experts and cut them into tasks."""
+def cut_tiles(
+    shape: ProductShape,
+    configuration: TileConfiguration,
+    hardware: OperatorHardware,
+    code: TileCode | None = None,
+) -> TileLaunch:
+    """Return the tasks into which products are cut; pairs are spread evenly over the experts.
+
+    shape, configuration: one entry per row each; code: what the compiled code asks of an SM, estimated where
+    None.
+    """
+    code = code or estimate_code(shape, configuration, hardware)
     block_m = configuration.block_m
     busy = np.minimum(shape.experts, np.maximum(shape.pairs, 1.0))
     blocks = count_row_blocks(shape.pairs, shape.experts, block_m)
@@ -303,7 +296,10 @@ def _cut_tiles(
     padded = shape.pairs + (shape.experts + 1.0) * (block_m - 1.0)
     padded = np.minimum(padded, np.maximum(shape.pairs, 1.0) * block_m)
     left_rows = np.minimum(shape.distinct_rows, shape.pairs)
-    return _Launch(
+    return TileLaunch(
+        shape=shape,
+        configuration=configuration,
+        code=code,
         busy_experts=busy,
         blocks=blocks,
         column_blocks=column_blocks,
@@ -313,21 +309,25 @@ def _cut_tiles(
         slots=hardware.sm_count * code.resident,
         side_by_side=np.minimum(configuration.group_m, blocks),
         used_rows=shape.pairs / blocks,
+        left_rows=left_rows,
         weight_bytes=busy * shape.n * shape.k * shape.dtype.weight_bytes,
         row_bytes=left_rows * shape.k * shape.dtype.activation_bytes,
         output_bytes=shape.pairs * shape.n * shape.dtype.output_bytes,
     )
 
 
-def _slow_rows(
-    shape: ProductShape,
-    configuration: TileConfiguration,
-    launch: _Launch,
-    hardware: OperatorHardware,
-    parameters: Parameters,
-) -> Column:
+def _time_dram(launch: TileLaunch, hardware: OperatorHardware, parameters: Parameters) -> Column:
+    """Return the time of what comes from the DRAM, at the rate that the order of the tiles allows."""
+    kind_share = 1.0 if hardware.has_stacked_dram else parameters["graphics_dram_share"]
+    dram_rate = parameters["dram_share"] * kind_share * hardware.sustained_dram_gbps * 1e3
+    slowdown = _slow_rows(launch, hardware, parameters)
+    time_us: Column = _count_dram_bytes(launch, hardware, parameters) * slowdown / dram_rate
+    return time_us
+
+
+def _slow_rows(launch: TileLaunch, hardware: OperatorHardware, parameters: Parameters) -> Column:
     """Return the DRAM's time over that of reading 512 bytes of each row at a step, one block at a time."""
-    piece = configuration.block_k * shape.dtype.weight_bytes
+    piece = launch.configuration.block_k * launch.shape.dtype.weight_bytes
     kind = "" if hardware.has_stacked_dram else "graphics_"
     shares = [parameters[f"{kind}short_row_share"], parameters[f"{kind}middle_row_share"]]
     share = np.select([piece <= _SHORT_ROW_BYTES, piece <= _MIDDLE_ROW_BYTES], shares, 1.0)
@@ -335,14 +335,9 @@ def _slow_rows(
     return slowdown
 
 
-def _count_dram_bytes(
-    shape: ProductShape,
-    configuration: TileConfiguration,
-    launch: _Launch,
-    hardware: OperatorHardware,
-    parameters: Parameters,
-) -> Column:
+def _count_dram_bytes(launch: TileLaunch, hardware: OperatorHardware, parameters: Parameters) -> Column:
     """Return the bytes read and written, of which each wave reads what the last one left in no cache."""
+    shape, left_rows = launch.shape, launch.left_rows
     operands = launch.weight_bytes + launch.row_bytes
     lost = compute_lost_share(
         operands + launch.busy_experts * shape.other_weight_bytes + STORED_SPACE * launch.output_bytes,
@@ -357,10 +352,13 @@ def _count_dram_bytes(
     per_expert = launch.blocks / launch.busy_experts
     experts = np.minimum((blocks + per_expert - 1.0) / per_expert, launch.busy_experts)
     wave_weights = (
-        columns * configuration.block_n * experts * launch.weight_bytes / (launch.busy_experts * shape.n)
+        columns
+        * launch.configuration.block_n
+        * experts
+        * launch.weight_bytes
+        / (launch.busy_experts * shape.n)
     )
     # Neighbouring experts have the same tokens: pairs of one token lie side by side.
-    left_rows = np.minimum(shape.distinct_rows, shape.pairs)
     repeats = np.minimum(shape.pairs / left_rows, experts)
     distinct = np.minimum(blocks * launch.used_rows / repeats, left_rows)
     reused = parameters["reused_share"] * hardware.l2_bytes
@@ -376,26 +374,20 @@ def _count_dram_bytes(
     return moved
 
 
-def _time_l2(
-    shape: ProductShape,
-    configuration: TileConfiguration,
-    launch: _Launch,
-    hardware: OperatorHardware,
-    parameters: Parameters,
-) -> Column:
+def _time_l2(launch: TileLaunch, hardware: OperatorHardware, parameters: Parameters) -> Column:
     """Return the time of all tiles' operands on their way from the L2 to the SMs."""
-    rows = launch.used_rows * shape.dtype.activation_bytes
-    tile = configuration.block_k * (rows + configuration.block_n * shape.dtype.weight_bytes)
+    configuration, dtype = launch.configuration, launch.shape.dtype
+    rows = launch.used_rows * dtype.activation_bytes
+    tile = configuration.block_k * (rows + configuration.block_n * dtype.weight_bytes)
     sharing = parameters["request_sharing"] if hardware.shares_requests else 1.0
     moved = launch.tasks * launch.steps * tile / sharing + launch.output_bytes
     time_us: Column = moved / (parameters["l2_share"] * hardware.l2_gbps * 1e3)
     return time_us
 
 
-def _time_sms(
-    dtype: DataType, code: TileCode, launch: _Launch, hardware: OperatorHardware, parameters: Parameters
-) -> Column:
+def _time_sms(launch: TileLaunch, hardware: OperatorHardware, parameters: Parameters) -> Column:
     """Return the time of whole waves and of the last one, with fewer CTAs."""
+    code, dtype = launch.code, launch.shape.dtype
     efficiencies = parameters["asynchronous_mma_efficiency"], parameters["warp_mma_efficiency"]
     throttling = hardware.find_peak_tflops(dtype) / hardware.find_burst_tflops(dtype)
     tensor = code.tensor_cycles * throttling / np.where(code.is_asynchronous, *efficiencies)

@@ -72,11 +72,6 @@ class MoeShape(Struct, frozen=True):
         return self.tokens * self.topk
 
     @property
-    def n_active_experts(self) -> int:
-        """Experts with work under balanced routing, where slot i goes to expert i modulo all."""
-        return min(self.experts, self.n_slots)
-
-    @property
     def max_expert_rows(self) -> int:
         """Rows of the expert with most."""
         return -(-self.n_slots // self.experts)

@@ -12,23 +12,27 @@ import math
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_selection import find_gpus
 from analyzer.hardware.occupancy import compute_occupancy
 from analyzer.ir.scheduling import TensorRate
+from analyzer.operators.batches import MoeBatch
 from analyzer.operators.expert_tiles import (
-    ProductShape,
     TileCode,
     TileConfiguration,
+    TileLaunch,
     compute_tile_terms,
+    cut_tiles,
     is_asynchronous,
     load_tile_figures,
 )
+from analyzer.operators.families.moe import describe_product
 from analyzer.operators.family import Parameters
 from analyzer.operators.hardware_figures import OperatorHardware, read_operator_hardware
-from analyzer.operators.names import DataType
+from analyzer.operators.names import DataType, MoeProduct, Operator
 from analyzer.text.errors import HardwareError
 from analyzer.tuning.fused_moe_space import Integers, MoeShape
 from analyzer.tuning.kernel_facts import KernelFacts
@@ -65,19 +69,21 @@ class MoeTimeModel(Struct, frozen=True, eq=False):
         configs: [n, 6] as `CONFIG_COLUMNS`. rows: [n], that of each one's code among the facts. parameters:
         the shipped ones where None.
         """
-        terms = compute_tile_terms(
-            spread_shape(shape, len(configs)),
-            TileConfiguration(*configs.astype(np.float64).T),
-            self.hardware,
-            parameters or load_tile_figures().parameters,
-            self.select_code(rows),
-        )
+        sizes = np.tile(np.array(astuple(shape), dtype=np.float64), (len(configs), 1))
+        launch = self.cut_tiles(sizes, configs, rows)
+        terms = compute_tile_terms(launch, self.hardware, parameters or load_tile_figures().parameters)
         bounds = np.stack([terms.dram_us, terms.l2_us, terms.sms_us], axis=1)
         return MoeTimes(terms.total_us, bounds, self.ctas_per_sm[rows])
 
-    def select_code(self, rows: Integers) -> TileCode:
-        """Return what some of the compiled codes ask of an SM."""
-        return TileCode(*(getattr(self.code, name)[rows] for name in TileCode.__struct_fields__))
+    def cut_tiles(self, sizes: Floats, configs: Integers, rows: Integers) -> TileLaunch:
+        """Return the tasks of first products under configurations, as `predict` takes them.
+
+        sizes: [n, 5], of `MoeShape`.
+        """
+        batch = MoeBatch(Operator.MOE, DataType.BF16, MoeProduct.W13, *sizes.T)
+        code = TileCode(*(getattr(self.code, name)[rows] for name in TileCode.__struct_fields__))
+        configuration = TileConfiguration(*configs.astype(np.float64).T)
+        return cut_tiles(describe_product(batch, MoeProduct.W13), configuration, self.hardware, code)
 
 
 def make_time_model(gpu: Gpu, facts: KernelFacts) -> MoeTimeModel:
@@ -99,15 +105,6 @@ def make_time_model(gpu: Gpu, facts: KernelFacts) -> MoeTimeModel:
         latency_cycles=facts.get_column("latency_cycles"),
     )
     return MoeTimeModel(gpu, hardware, facts, ctas_per_sm, code)
-
-
-def spread_shape(shape: MoeShape, n: int) -> ProductShape:
-    """Return one shape in columns of n entries."""
-    pairs, tokens, experts, width, hidden = (
-        np.full(n, float(size))
-        for size in (shape.n_slots, shape.tokens, shape.experts, shape.output_width, shape.hidden)
-    )
-    return ProductShape(pairs, tokens, experts, width, hidden, np.zeros(n), DataType.BF16)
 
 
 def _count_ctas_per_sm(gpu: Gpu, facts: KernelFacts) -> Integers:

@@ -18,6 +18,7 @@ from analyzer.operators.expert_tiles import (
     TileConfiguration,
     TileTerms,
     compute_tile_terms,
+    cut_tiles,
     list_tile_parameters,
 )
 from analyzer.operators.family import FittedParameter, OperatorFamily, Parameters, ReferenceTerms
@@ -91,7 +92,9 @@ def _compute_products(batch: MoeBatch, hardware: OperatorHardware, parameters: P
     configuration = choose_default_configuration(batch)
     products = (MoeProduct.W13, MoeProduct.W2) if batch.which is MoeProduct.BOTH else (batch.which,)
     return [
-        compute_tile_terms(describe_product(batch, which), configuration, hardware, parameters)
+        compute_tile_terms(
+            cut_tiles(describe_product(batch, which), configuration, hardware), hardware, parameters
+        )
         for which in products
     ]
 
@@ -148,8 +151,7 @@ def compute_features(
     configuration = choose_default_configuration(batch)
     which = MoeProduct.W2 if batch.which is MoeProduct.W2 else MoeProduct.W13
     shape = describe_product(batch, which)
-    tiles = compute_tile_terms(shape, configuration, hardware, FAMILY.initial_parameters)  # counts alone
-    left_bytes = np.minimum(shape.distinct_rows, shape.pairs) * shape.k * shape.dtype.activation_bytes
+    tiles = cut_tiles(shape, configuration, hardware)
     shares = np.log2(np.maximum(terms.terms_us[:, :4] / terms.total_us[:, None], 2.0**-12))
     columns = [
         *shares.T,
@@ -157,7 +159,7 @@ def compute_features(
         np.log2(tiles.tasks / tiles.slots),
         np.log2(np.ceil(tiles.tasks / tiles.slots) * tiles.slots / tiles.tasks),
         np.log2(np.ceil(tiles.tasks / hardware.sm_count) * hardware.sm_count / tiles.tasks),
-        tiles.resident,
+        tiles.code.resident,
         tiles.fill,
         np.log2(tiles.blocks / tiles.busy_experts),
         np.log2(shape.pairs / tiles.busy_experts),
@@ -166,7 +168,7 @@ def compute_features(
         np.log2(tiles.steps),
         np.log2(shape.n),
         np.log2(terms.dram_bytes / hardware.l2_bytes),
-        np.log2(left_bytes / hardware.l2_bytes),
+        np.log2(tiles.row_bytes / hardware.l2_bytes),
     ]
     return np.stack(columns, axis=1)
 

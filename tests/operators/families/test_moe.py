@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.hardware.parameter_edits import parse_setting, with_settings
 from analyzer.operators.batches import MoeBatch
-from analyzer.operators.expert_tiles import TileConfiguration, compute_tile_terms
+from analyzer.operators.expert_tiles import TileConfiguration, compute_tile_terms, cut_tiles
 from analyzer.operators.families.moe import FAMILY, choose_default_configuration, describe_product
 from analyzer.operators.hardware_figures import read_operator_hardware
 from analyzer.operators.names import DataType, MoeProduct, Operator
@@ -26,6 +26,11 @@ def make_configuration(*columns):
     return TileConfiguration(*(np.array([float(column)]) for column in columns))
 
 
+def time_tiles(shape, configuration, hardware):
+    """Return the terms of a product under a configuration."""
+    return compute_tile_terms(cut_tiles(shape, configuration, hardware), hardware, _PARAMETERS)
+
+
 def find_hardware(gpu):
     """Return the figures of a GPU by its key."""
     return read_operator_hardware(load_gpu(gpu))
@@ -34,12 +39,11 @@ def find_hardware(gpu):
 def test_tasks_of_the_modules_example():
     batch = make_batch([(512, 128, 6, 4096, 2048)])
     shape = describe_product(batch, MoeProduct.W13)
-    terms = compute_tile_terms(
-        shape, choose_default_configuration(batch), find_hardware("a100-80gb-sxm"), _PARAMETERS
-    )
-    assert terms.tasks[0] == 128 * 64
-    assert terms.steps[0] == 128
-    assert terms.fill[0] == pytest.approx(24 / 64)
+    configuration, hardware = choose_default_configuration(batch), find_hardware("a100-80gb-sxm")
+    launch, terms = cut_tiles(shape, configuration, hardware), time_tiles(shape, configuration, hardware)
+    assert launch.tasks[0] == 128 * 64
+    assert launch.steps[0] == 128
+    assert launch.fill[0] == pytest.approx(24 / 64)
     assert terms.flops[0] == 2.0 * 3072 * 4096 * 4096
 
 
@@ -49,10 +53,8 @@ def test_uneven_pairs_take_one_block_more_only_where_needed():
     configuration = make_configuration(64, 64, 32, 8, 4, 3)
     for m, blocks in ((128, 2), (129, 3), (130, 4)):
         batch = make_batch([(m, 2, 1, 256, 32)])
-        terms = compute_tile_terms(
-            describe_product(batch, MoeProduct.W13), configuration, hardware, _PARAMETERS
-        )
-        assert terms.tasks[0] == blocks
+        launch = cut_tiles(describe_product(batch, MoeProduct.W13), configuration, hardware)
+        assert launch.tasks[0] == blocks
 
 
 def test_the_default_configuration_depends_on_tokens_against_experts():
@@ -68,14 +70,10 @@ def test_the_default_configuration_depends_on_tokens_against_experts():
 def test_shared_memory_holds_one_buffer_less_than_stages():
     batch = make_batch([(4096, 8, 2, 4096, 2048)])
     shape = describe_product(batch, MoeProduct.W13)
-    terms = compute_tile_terms(
-        shape, make_configuration(128, 256, 64, 8, 8, 3), find_hardware("a40"), _PARAMETERS
-    )
-    assert terms.resident[0] == 1  # 96 KiB of the 100
-    small = compute_tile_terms(
-        shape, make_configuration(64, 64, 32, 8, 4, 3), find_hardware("a40"), _PARAMETERS
-    )
-    assert small.resident[0] > 2
+    large = cut_tiles(shape, make_configuration(128, 256, 64, 8, 8, 3), find_hardware("a40"))
+    assert large.code.resident[0] == 1  # 96 KiB of the 100
+    small = cut_tiles(shape, make_configuration(64, 64, 32, 8, 4, 3), find_hardware("a40"))
+    assert small.code.resident[0] > 2
 
 
 @pytest.mark.parametrize(
@@ -100,11 +98,8 @@ def test_the_a40_gains_from_large_blocks_as_measured():
     # 6,144 tokens: 22.6 ms with 128 x 256 x 64, against a default whose undisturbed rows take 1.4 as long
     batch = make_batch([(6144, 128, 8, 4096, 3072)])
     hardware = find_hardware("a40")
-    best = compute_tile_terms(
-        describe_product(batch, MoeProduct.W13),
-        make_configuration(128, 256, 64, 64, 8, 3),
-        hardware,
-        _PARAMETERS,
+    best = time_tiles(
+        describe_product(batch, MoeProduct.W13), make_configuration(128, 256, 64, 64, 8, 3), hardware
     )
     assert best.total_us[0] == pytest.approx(22632.6, rel=0.2)
     assert FAMILY.compute_terms(batch, hardware, _PARAMETERS).total_us[0] > 1.2 * best.total_us[0]
@@ -139,11 +134,8 @@ _SIZES = st.tuples(
 def test_no_term_shrinks_with_more_tokens(row, gpu, more):
     configuration = make_configuration(32, 128, 128, 1, 8, 3)
     few, many = (
-        compute_tile_terms(
-            describe_product(make_batch([(m, *row[1:])]), MoeProduct.W13),
-            configuration,
-            find_hardware(gpu),
-            _PARAMETERS,
+        time_tiles(
+            describe_product(make_batch([(m, *row[1:])]), MoeProduct.W13), configuration, find_hardware(gpu)
         )
         for m in (row[0], row[0] + more)
     )
